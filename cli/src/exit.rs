@@ -38,7 +38,7 @@ pub fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// Whether an error comes from a pipe or a socket whose reading end is closed.
+/// Returns whether an error comes from a pipe or a socket whose reading end is closed.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     causes.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)

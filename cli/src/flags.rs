@@ -49,7 +49,7 @@ pub struct WorkloadFlags {
     pub(crate) die_with_parent: bool,
 }
 
-/// Parses one whole number; the error says how to compare several.
+/// Parses one whole number; the error says how to compare several numbers.
 pub(crate) fn one_number(text: &str) -> Result<usize, String> {
     let refuse = |_| "write one whole number; to compare several, run the command once for each".to_owned();
     text.parse().map_err(refuse)

@@ -115,13 +115,14 @@ struct KeyInput {
 }
 
 impl KeyInput {
-    /// `None` if standard input is no terminal, or if this process is not in the terminal's foreground.
+    /// Changes the terminal's settings. Returns `None` if standard input is no terminal, or if this process
+    /// is not in the terminal's foreground.
     fn start() -> Option<Self> {
         let before = tcgetattr(stdin()).ok().filter(|_| terminal::is_foreground(stdin()))?;
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         // The read must not block: Ctrl-C discards earlier keys, including a key that poll has just
-        // announced, and a blocking read would then wait although the signal has already come.
+        // announced, and a blocking read would then wait although the signal has already arrived.
         single.special_codes[SpecialCodeIndex::VMIN] = 0;
         single.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(stdin(), OptionalActions::Now, &single).ok()?;
@@ -155,9 +156,9 @@ fn wait_for_event(keys: Option<&KeyInput>, until: Instant) -> ViewEvent {
         if left.is_zero() {
             return ViewEvent::Due;
         }
-        // both waits below return when a signal comes
+        // both waits below return when a signal arrives
         if keys.is_none() {
-            // unlike std::thread::sleep, poll returns when a signal comes
+            // unlike std::thread::sleep, poll returns when a signal arrives
             if poll::readable([], Some(left)).is_err() {
                 return ViewEvent::End;
             }

@@ -25,7 +25,7 @@ pub(crate) fn is_read(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Whether the reader of standard output is gone.
+/// Returns whether the reader of standard output is gone.
 pub(crate) fn is_closed() -> bool {
     unisono_linux::poll::has_lost_reader(io::stdout())
 }

@@ -12,7 +12,7 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> anyhow::Result<(String, Strin
     read_with_remedy(path, max_bytes, "")
 }
 
-/// As [`read`]. The error about a file that is too long ends with `remedy`.
+/// Reads a file as [`read`] does, but ends the error about a file that is too long with `remedy`.
 pub(crate) fn read_with_remedy(
     path: &Path,
     max_bytes: u64,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use unisono_mpi_preload::libraries;
 use unisono_study::library;
 
-/// Whether the arguments ask for the version as JSON: both flags, and nothing else.
+/// Returns whether the arguments ask for the version as JSON: both flags, and nothing else.
 pub(crate) fn is_asked_as_json(arguments: &[OsString]) -> bool {
     let version = arguments.iter().any(|word| word == "--version" || word == "-V");
     let json = arguments.iter().any(|word| word == "--json");

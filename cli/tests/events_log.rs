@@ -32,7 +32,8 @@ impl Serving {
         self.restart_with(&[]);
     }
 
-    /// As [`Self::restart`], with options. Returns the broker's MQTT address, if it has one.
+    /// Restarts the broker as [`Self::restart`] does, with options. Returns the broker's MQTT address, if it
+    /// has one.
     fn restart_with(&mut self, options: &[&str]) -> Option<String> {
         self.kill();
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
@@ -217,7 +218,7 @@ fn who_reconnects_goes_on_when_the_broker_was_killed_and_nothing_is_missing_or_i
         match line["payload"].as_str() {
             Some(payload) => {
                 let number: u64 = payload.parse().expect("a number");
-                // the delivery is at least once, so an event may come twice
+                // delivery is at least once, so an event may arrive twice
                 if !came.contains(&number) {
                     came.push(number);
                 }

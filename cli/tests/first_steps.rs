@@ -154,7 +154,7 @@ fn run_refuses_a_program_that_is_linked_to_an_mpi_unless_its_ranks_may_be_alone(
     );
 }
 
-/// As `cargo install --path cli` leaves it.
+/// Runs the program without the library beside it, as `cargo install --path cli` installs it.
 #[test]
 fn mpi_without_the_library_names_the_packages_that_have_it() {
     // a link, because the program is large; the test's directory is on the program's file system

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-/// A shell script that starts `unisono`, whose path is `$0`, and returns its exit code.
+/// A shell script that starts `unisono`, whose path is `$0`, and exits with the exit code of `unisono`.
 const ALONE: &str = "\"$0\" mpi ./nothere; exit $?";
-/// As [`ALONE`], while the shell has another child.
+/// The same script as [`ALONE`], but the shell has another child.
 const BESIDE: &str = "sleep 60 & \"$0\" mpi ./nothere; code=$?; kill $!; exit $code";
 
 /// Returns the exit code of a program, and the text of each write(2) to its standard error, which is a

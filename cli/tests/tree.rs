@@ -25,7 +25,7 @@ fn the_picture_shows_the_tree_after_the_repair_and_says_what_was_done() {
     }
 }
 
-/// Whether a process has a handler for SIGINT; `None` if the process has ended.
+/// Returns whether a process has a handler for SIGINT; `None` if the process has ended.
 fn catches_interrupt(process: u32) -> Option<bool> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
@@ -90,8 +90,8 @@ fn large(file: &Path) -> u64 {
     text.len() as u64
 }
 
-/// Whether a command succeeds within this address space, in KiB. The kernel enforces the limit, so the test
-/// need not measure memory.
+/// Returns whether a command succeeds within this address space, in KiB. The kernel enforces the limit, so
+/// the test need not measure memory.
 fn runs_within(kib: u64, arguments: &[&str], file: &Path) -> bool {
     let mut command = Command::new("sh");
     command.args([

@@ -1,8 +1,8 @@
 //! The answer on one screen of 80 columns and 24 lines: what runs, what it waits for, what to type, what that
-//! gains, who pays, and how sure it is; below, as many ways as fit, the fastest first.
+//! gains, who pays, and how sure it is; below, as many remedies as fit, the fastest first.
 //!
-//! A command is printed whole on a line of its own, so that it can be copied. `--details` prints all ways,
-//! the simulator's expectation and the conditions for gangs instead.
+//! A command is printed whole on a line of its own, so that it can be copied. `--details` prints all
+//! remedies, the simulator's expectation and the conditions for gangs instead.
 
 use super::answer::{AdviceAnswer, action, failure, interval, runtimes, who_pays};
 use crate::columns::{cut, fold};
@@ -21,7 +21,7 @@ const LINES: usize = 23;
 /// The column at which the values of the facts begin.
 const INDENT: usize = 11;
 /// Threads wait for a processor if they could run but did not for at least this share of the time. Chosen,
-/// not measured: the tick of a daemon takes less.
+/// not measured: the periodic work of a daemon takes less.
 const MIN_WAITED_SHARE: f64 = 0.1;
 
 impl AdviceAnswer<'_> {
@@ -36,7 +36,7 @@ impl AdviceAnswer<'_> {
         text.trim_end().to_owned()
     }
 
-    /// The action and the six facts, without the ways.
+    /// Returns the action and the six facts, without the table of remedies.
     pub(super) fn facts_text(&self) -> String {
         let mut text = format!("{}\n\n", fold(&action(self.trials, self.advice), COLUMNS));
         for (name, value) in self.facts() {
@@ -262,7 +262,7 @@ mod tests {
     use unisono_fit::effective;
     use unisono_linux::quota;
 
-    /// A trial of `rounds` rounds in which plain Linux takes twice as long as the remedies in `faster`.
+    /// Makes a trial of `rounds` rounds in which plain Linux takes twice as long as the remedies in `faster`.
     fn trials(faster: &[TriedRemedy], rounds: usize) -> TrialRuns {
         let mut all = TrialRuns::default();
         for (round, remedy) in (0..rounds).flat_map(|round| TriedRemedy::ALL.map(|remedy| (round, remedy))) {

@@ -35,7 +35,7 @@ impl AccessConditions {
         }
     }
 
-    /// As [`Self::native`], for an MQTT client.
+    /// Returns the same as [`Self::native`], for an MQTT client.
     pub(super) fn mqtt(&self, address: SocketAddr, is_encrypted: bool) -> String {
         let host = if address.ip().is_unspecified() { "HOST".to_owned() } else { address.ip().to_string() };
         let mut command = format!("mosquitto_sub -h {host} -p {} -t '#'", address.port());

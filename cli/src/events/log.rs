@@ -49,7 +49,7 @@ pub(crate) struct LogFlags {
 }
 
 impl LogFlags {
-    /// The directory of the log.
+    /// Returns the directory of the log.
     pub(super) fn path(&self) -> Option<&Path> {
         self.log.as_deref()
     }

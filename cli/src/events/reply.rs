@@ -1,8 +1,9 @@
 //! `unisono events subscribe --reply`: a command answers each request.
 //!
-//! Each request starts a shell, which a thread of its own awaits. A bounded number of them runs at a time,
-//! and further requests wait in the broker. Only the main thread uses the connection to the broker. A thread
-//! whose command has finished wakes the main thread through a pair of sockets.
+//! For each request a shell is started, and a separate thread waits for the end of that shell. A bounded
+//! number of them runs at a time, and further requests wait in the broker. Only the main thread uses the
+//! connection to the broker. A thread whose command has finished wakes the main thread through a pair of
+//! sockets.
 
 use super::show;
 use crate::output;
@@ -47,7 +48,7 @@ pub(super) struct ReplyCourse {
 /// A request, and the output of its command or the error message.
 type AnsweredRequest = (ReceivedEvent, Result<Vec<u8>, String>);
 
-/// Answers requests until `count` requests have come or the timeout has expired; returns the number of
+/// Answers requests until `count` requests have arrived or the timeout has expired; returns the number of
 /// answered requests.
 pub(super) fn serve(
     flags: &ReplyFlags,

@@ -290,7 +290,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ended)
 }
 
-/// Prints events until `--count` of them have come, or the timeout has expired.
+/// Prints events until `--count` of them have arrived, or the timeout has expired.
 fn show_events(args: &Args, client: &mut Client) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let mut events = 0;

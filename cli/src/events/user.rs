@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use unisono_broker::Server;
 use unisono_linux::{privilege, process};
 
-/// The user as which the server serves.
+/// The user whose rights the server has while it serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextUser {
     /// The user that has started the server.

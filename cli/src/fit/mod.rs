@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let programs = parse_programs(&args.command, "fit")?;
     let host = FitHost::read()?;
     let mut fitted = host.fit(programs, environment_value);
-    // a dry run takes a lease, too, to show its processors, and gives it back
+    // a dry run takes a lease, too, to show its processors, and releases it
     let lease = if args.bind { take_lease(&mut fitted) } else { None };
     if args.json {
         let object = fit_json(&host, &fitted, lease.as_ref());

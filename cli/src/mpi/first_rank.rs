@@ -15,8 +15,8 @@ const RANK_VARIABLES: [&str; 5] =
 /// once another rank has failed.
 const REPORT_DELAY: Duration = Duration::from_millis(300);
 
-/// Whether this process should end without a message, because the first rank of this host reports the same
-/// error. If this is not the first rank, it first waits until the launcher has passed that report on.
+/// Returns whether this process should end without a message, because the first rank of this host reports the
+/// same error. If this is not the first rank, it first waits until the launcher has passed that report on.
 pub(super) fn first_rank_reports() -> bool {
     if is_first_rank() {
         return false;
@@ -25,7 +25,7 @@ pub(super) fn first_rank_reports() -> bool {
     !others_run_another_program()
 }
 
-/// Whether this process is the first rank of this host, or not a rank of a job at all.
+/// Returns whether this process is the first rank of this host, or not a rank of a job at all.
 pub(super) fn is_first_rank() -> bool {
     is_first_by(|name| env::var(name).ok())
 }
@@ -34,9 +34,9 @@ fn is_first_by(variable: impl Fn(&str) -> Option<String>) -> bool {
     RANK_VARIABLES.into_iter().find_map(variable).is_none_or(|rank| rank.trim() == "0")
 }
 
-/// Whether the launcher also started another program (`mpiexec -n 1 A : -n 3 B`). The first rank may then
-/// have no error, so this process must report its own. Children with the launcher's command line are ignored,
-/// because they have not called execve(2) yet; children without a command line have ended.
+/// Returns whether the launcher also started another program (`mpiexec -n 1 A : -n 3 B`). The first rank may
+/// then have no error, so this process must report its own. Children with the launcher's command line are
+/// ignored, because they have not called execve(2) yet; children without a command line have ended.
 fn others_run_another_program() -> bool {
     let command_line = |process: &str| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let launcher = parent_id().to_string();

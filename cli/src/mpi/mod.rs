@@ -216,7 +216,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     Err(start_error(&mut command, &program))
 }
 
-/// A path that stays right if the program changes its directory.
+/// Returns a path that stays right if the program changes its directory.
 fn absolute(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
 }

@@ -1,4 +1,4 @@
-//! How much the control groups of a policy use the processors and disks, for `unisono queue show`.
+//! Reads how much the control groups of a policy use the processors and disks, for `unisono queue show`.
 
 use super::units;
 use crate::columns::cut;

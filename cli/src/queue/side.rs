@@ -50,15 +50,15 @@ impl WantedSides {
         Ok(found)
     }
 
-    /// Whether the options select this policy. `side` has the device's current name.
+    /// Returns whether the options select this policy. `side` has the device's current name.
     pub(super) fn selects(&self, side: &LinkSide) -> Result<bool, Error> {
         let is_meant = self.direction.is_none_or(|wanted| wanted == side.direction);
         let Some(device) = &self.dev else { return Ok(is_meant) };
         Ok(is_meant && Journal::find(&side.at(device))?.0 == *side)
     }
 
-    /// Whether the options select the shares of processor time that belong to this device, or to no device.
-    /// Such shares belong to the policy for the packets that a device sends.
+    /// Returns whether the options select the shares of processor time that belong to this device, or to no
+    /// device. Such shares belong to the policy for the packets that a device sends.
     pub(super) fn selects_shares_of(&self, device: Option<&str>) -> bool {
         self.direction != Some(TrafficDirection::In) && (self.dev.is_none() || self.dev.as_deref() == device)
     }

@@ -54,8 +54,8 @@ impl DeadlockFlags {
         }
         let directions = UpDown::new(network, from);
         let storage = if self.without_room { Storage::Channel } else { Storage::Register };
-        // The switches of the first tree: they are connected with each other, which those of several groups
-        // may not be.
+        // The switches of the first tree: the switches of one tree are connected with each other, but those
+        // of several trees may not be.
         let ends: Vec<SwitchId> = trees[0].registers.keys().copied().take(MAX_ENDS).collect();
         let (routes, crossed) =
             judge_routes(network, &directions, &ends).map_err(|bad| Failure::Usage(bad.to_string()))?;
@@ -65,7 +65,7 @@ impl DeadlockFlags {
 }
 
 impl Proof<'_> {
-    /// Whether messages can wait in a cycle.
+    /// Returns whether messages can wait in a cycle.
     pub(super) fn has_cycle(&self) -> bool {
         self.cases.iter().any(|case| case.cycle.is_some())
     }

@@ -3,7 +3,7 @@
 //! The idea: a remedy can be faster because it does the work with less processor time, or because it takes
 //! processors from other programs. Only the first is a gain for the machine. So the time of a remedy is
 //! corrected by the processors that bystanders lost under it: *fair time* is the time that the programs would
-//! have taken without these processors. Bystanders also come and go by themselves, so a remedy cannot have
+//! have taken without these processors. Bystanders also start and end by themselves, so a remedy cannot have
 //! taken more from them than the processors that the programs used beyond those under plain Linux. A remedy
 //! that gains only what others lose has the fair time of plain Linux. `CostRule::Clock` leaves the correction
 //! out (`unisono advise --selfish`).

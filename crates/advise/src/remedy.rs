@@ -51,8 +51,8 @@ impl FitPlan {
         Self { set: settings.map(|set| set.name.to_owned()).collect() }
     }
 
-    /// Unless OpenBLAS is among the runtimes found, removes the variable that `fit` sets only in case a
-    /// program loads OpenBLAS.
+    /// Removes the variable that `fit` sets in case a program loads OpenBLAS, unless OpenBLAS is among the
+    /// runtimes found.
     #[must_use]
     pub fn for_runtimes(mut self, found: &BTreeSet<String>) -> Self {
         if !found.iter().any(|name| name.starts_with("libopenblas")) {
@@ -88,8 +88,8 @@ const PIN: [(&str, &str); 2] = [("OMP_PROC_BIND", "spread"), ("OMP_PLACES", "thr
 pub type StartedTogether = Vec<(Vec<OsString>, Vec<(&'static str, &'static str)>)>;
 
 impl TriedRemedy {
-    /// Whether this remedy is gangs with another slice than the default. Such a remedy is tried only if gangs
-    /// do well.
+    /// Returns whether this remedy is gangs with another slice than the default. Such a remedy is tried only
+    /// if gangs do well.
     pub fn is_other_slice(self) -> bool {
         matches!(self, TriedRemedy::GangsShort | TriedRemedy::GangsLong)
     }
@@ -103,8 +103,8 @@ impl TriedRemedy {
         }
     }
 
-    /// Whether this remedy acts on programs that loaded these runtimes. A runtime that is linked into the
-    /// program's own file is not among them.
+    /// Returns whether this remedy acts on programs that loaded these runtimes. A runtime that is linked into
+    /// the program's own file is not among them.
     pub fn is_known_to_act(self, runtimes: &BTreeSet<String>) -> bool {
         let is_there = |known: &&str| runtimes.iter().any(|name| name.starts_with(*known));
         self.read_by().is_none_or(|all| all.iter().any(is_there))
@@ -164,7 +164,8 @@ impl Programs {
         TriedRemedy::ALL.into_iter().filter(makes_sense).collect()
     }
 
-    /// Returns the words before each program's command that give it its processors or its priority.
+    /// Returns the words before each program's command that restrict the program to its processors, or set
+    /// its priority.
     fn command_prefix(&self, remedy: TriedRemedy) -> Vec<Vec<String>> {
         let several = self.commands.len() > 1;
         let one = |number: usize| match remedy {

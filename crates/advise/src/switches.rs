@@ -33,7 +33,7 @@ impl SwitchWatch {
         Self { recorders, problem }
     }
 
-    /// The reason why nothing is recorded.
+    /// Returns the reason why nothing is recorded.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }

@@ -82,7 +82,7 @@ pub enum RunEnd {
     },
     /// The run was stopped because it took too long.
     Stopped,
-    /// It was running before it was watched, and goes on.
+    /// The programs were running before they were watched, and continue to run.
     Watched,
 }
 
@@ -110,7 +110,8 @@ pub struct TrialRuns {
 }
 
 impl TrialRuns {
-    /// The only run of programs that were running before they were watched: nothing is compared with it.
+    /// Makes a trial of a single run: programs that were already running were watched, so there is no run to
+    /// compare with.
     pub fn of_running(seen: Observation, runtimes: BTreeSet<String>, periods: Option<QuotaPeriods>) -> Self {
         let run = TrialRun {
             remedy: TriedRemedy::Plain,
@@ -122,7 +123,8 @@ impl TrialRuns {
         Self { runs: vec![run], runtimes, periods, ..Self::default() }
     }
 
-    /// The seconds for which programs were watched that were running before. `None` if they were started.
+    /// Returns the seconds for which programs that were already running were watched; `None` if the trial
+    /// started the programs.
     pub fn watched_seconds(&self) -> Option<f64> {
         let watched = self.runs.iter().find(|run| run.ended == RunEnd::Watched)?;
         Some(watched.seconds)
@@ -269,7 +271,7 @@ struct TrialProcess {
 
 impl TrialProcess {
     fn signal(&self, signal: Signal) {
-        let _ = self.group.send_signal(signal); // it fails only if every member belongs to another user now
+        let _ = self.group.send_signal(signal); // fails only if every process belongs to another user now
     }
 }
 

@@ -14,8 +14,8 @@ use unisono_measure::quantile;
 /// Helper threads of runtimes wake a few times a second; a team's thread that works for only 1 % of a run has
 /// nothing to wait for. Chosen, not measured.
 const MIN_WORK_SHARE: f64 = 0.01;
-/// Maximum number of times between two sleeps that are kept for a run. A tenth of them, beyond the 90th
-/// percentile, is still 2,000.
+/// Maximum number of times between two sleeps that are kept for a run. Even then 2,000 of them, a tenth, lie
+/// beyond the 90th percentile.
 const MAX_WORK_SAMPLES: usize = 20_000;
 
 /// The recorded work of threads between two sleeps.
@@ -137,7 +137,8 @@ impl RunWatch {
     /// Returns the observation of a run: the totals of its processes and the figures from readings.
     pub fn observation(&self, totals: RunTotals) -> Observation {
         let waited: Duration = self.seen.values().map(|one| one.waited).sum();
-        // of a program that was killed together with its parent, the totals know no time, but the readings do
+        // the totals do not contain the time of a program that was killed together with its parent, but the
+        // readings do
         let read: Duration = self.seen.values().map(|one| one.ran).sum();
         let totals = RunTotals { ran_s: totals.ran_s.max(read.as_secs_f64()), ..totals };
         let others = totals.machine_s - totals.ran_s;

@@ -129,8 +129,8 @@ impl Barrier {
         }
     }
 
-    /// Counts an episode for the learner. Leaders come one after the other, unless more threads use the
-    /// barrier than make an episode. A leader that finds another leader in this method does not count its own
+    /// Counts an episode for the learner. Leaders call this one after the other, unless more threads use the
+    /// barrier than an episode has. A leader that finds another leader in this method does not count its own
     /// episode.
     fn learn(&self) {
         if cfg!(loom) {
@@ -157,7 +157,7 @@ pub struct BarrierWaitResult {
 }
 
 impl BarrierWaitResult {
-    /// Whether this thread leads its episode: exactly one thread of each episode does.
+    /// Returns whether this thread leads its episode: exactly one thread of each episode does.
     pub fn is_leader(&self) -> bool {
         self.leads
     }

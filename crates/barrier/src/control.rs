@@ -250,7 +250,7 @@ impl MemberLine<'_> {
     }
 }
 
-/// Whether `episode` is `other` or a later episode; numbers wrap.
+/// Returns whether `episode` is `other` or a later episode; numbers wrap.
 pub(crate) const fn at_or_after(episode: u32, other: u32) -> bool {
     episode.wrapping_sub(other).cast_signed() >= 0
 }

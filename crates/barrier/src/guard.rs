@@ -2,8 +2,8 @@
 //!
 //! Only the slow path calls the guard: after every few dozen polls, after every yield, and before every
 //! sleep. In the process form a sleeper wakes ten times a second to check whether a process was killed. In
-//! the thread form it sleeps undisturbed, because a killed thread takes the whole process along. Cost: each
-//! call loads one cached line; every sixteenth call reads the clock, and every call does if there is a
+//! the thread form it sleeps undisturbed, because a signal that kills a thread ends the whole process. Cost:
+//! each call loads one cached line; every sixteenth call reads the clock, and every call does if there is a
 //! deadline; ten times a second a call checks that the other processes are alive.
 
 use crate::control::Control;
@@ -24,7 +24,8 @@ pub(crate) enum Stopped {
 
 pub(crate) struct Guard<'a> {
     control: &'a Control,
-    /// `None` for a joiner: it cannot join once any member is gone, from whatever episode on.
+    /// `None` for a joiner, which cannot join once any member is gone, whatever episode the member is gone
+    /// from.
     episode: Option<u32>,
     deadline: Option<Instant>,
     /// Without a deadline, few calls read the clock: it costs 20 times as much as the cached attention line.

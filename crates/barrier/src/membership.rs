@@ -1,4 +1,4 @@
-//! How a group changes its members between two episodes.
+//! Changes the members of a group between two episodes.
 //!
 //! All members must agree on the members of each episode, and this must cost nothing while nothing changes.
 //! So a change at the end of episode e is announced before an arrival in e: a leaver announces it before its
@@ -132,7 +132,8 @@ fn turn(control: &Control, episode: u32) -> usize {
     remaining
 }
 
-/// Announces that `id` leaves after `episode`. Called before its arrival in that episode.
+/// Announces that member `id` leaves after `episode`. The member calls this before its arrival in that
+/// episode.
 pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
     let member = control.member(id);
     member.set_last_episode(episode);

@@ -53,7 +53,7 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// Whether this participant leads: exactly one participant of an episode does, as in
+    /// Returns whether this participant leads: exactly one participant of an episode does, as in
     /// `std::sync::BarrierWaitResult`.
     pub fn is_leader(self) -> bool {
         self.role == Leadership::Leader
@@ -311,7 +311,7 @@ impl Participant {
         Ok(Episode { number: self.episode, role })
     }
 
-    /// Checks for members that are gone, and lets rank 0 admit joiners. Called before an arrival.
+    /// Checks for members that are gone, and lets rank 0 admit joiners. It is called before an arrival.
     #[cold]
     fn attend(&mut self, attention: u32, episode: u32) -> Result<(), Error> {
         let control = &self.group.control;

@@ -13,10 +13,10 @@
 //!                               +---------- releases ---------+
 //! ```
 //! Cost per episode: each participant makes one read-modify-write of a contended line and one of its core's
-//! line. Each core takes one line transfer and at most one system call. No wake-up crosses cores while
-//! representatives spin. The very last participant reads one line for each core. When not to use: with a core
-//! for each thread, where this is the central barrier with more work; or on hundreds of cores, because the
-//! last participant reads a line of each.
+//! line. For each core, an episode takes one line transfer and at most one system call. No wake-up crosses
+//! cores while representatives spin. The very last participant reads one line for each core. When not to use:
+//! with a core for each thread, where this is the central barrier with more work; or on hundreds of cores,
+//! because the last participant reads a line of each.
 //!
 //! A participant counts for the core on which it runs when it arrives. The algorithm guesses from the episode
 //! before how many participants will arrive on a core. A wrong guess (a thread was migrated) costs time only,
@@ -57,7 +57,7 @@ const REFRESH: u32 = 1 << 20;
 /// A core's expected count is corrected only after it was wrong for this many episodes in a row, because it
 /// takes some episodes until a migration is noticed: if the count were corrected at once, each migration
 /// would be counted twice. While a count is wrong, the core's members are released one episode's length
-/// later, so the number must not be large either. This number lies between the two; it was not measured.
+/// later, so the number must not be large either. 8 is a compromise; it was not measured.
 const MIN_WRONG_EPISODES: u32 = 8;
 
 #[derive(Debug)]

@@ -158,8 +158,8 @@ fn two_sleeping_on_one_core_pass_three_episodes_and_no_wake_up_is_lost() {
 }
 
 /// The first member, in place of the learner, makes all members sleep while the second may be anywhere in its
-/// episode, and later lets them yield to one another; hints are no part of the protocol, so it must work with
-/// every mixture of them.
+/// episode, and later lets them yield to one another; the protocol does not rely on hints, so it must work
+/// with every mixture of them.
 fn advised(algorithm: Algorithm) {
     model(move || {
         let (mut first, mut second) = pair(algorithm, Wait::Adaptive);

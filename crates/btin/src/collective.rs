@@ -10,8 +10,9 @@
 //!
 //! Cost: one barrier, or n barriers for a total exchange. When not to use it: for a total exchange among more
 //! than a few members. With direct messages between all pairs, each node starts up n - 1 messages, and all
-//! nodes do so at the same time; the n barriers run one after the other. With the paper's costs these are n -
-//! 1 start-ups of 2 us against n barriers of 6 to 12 us ([`direct_exchange`] computes the former).
+//! nodes do so at the same time; the n barriers run one after the other. With the paper's costs, n - 1
+//! start-ups take 2 us each, and n barriers take 6 to 12 us each. [`direct_exchange`] computes the time with
+//! direct messages.
 //!
 //! Reference: paper, section 6 names multicast and total exchange as future work.
 

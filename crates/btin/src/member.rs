@@ -17,7 +17,7 @@ pub enum MemberRole {
     /// Sends a reduction and waits for the distribution. This is the role of every member but the root node;
     /// it is the root node's role, too, if the root switch turns messages around.
     Member,
-    /// Takes the last reduction and sends the distribution.
+    /// Receives the last reduction and sends the distribution.
     Root,
 }
 
@@ -62,7 +62,8 @@ impl GroupMember {
         }
     }
 
-    /// Sets the first episode. Registers that are set up again start with the same episode.
+    /// Sets the first episode. It has to be the first episode of the group's registers
+    /// ([`Switch::starting_at`](crate::Switch::starting_at)).
     #[must_use]
     pub fn beginning_with(self, episode: u16) -> Self {
         Self { episode, ..self }
@@ -103,7 +104,7 @@ impl GroupMember {
         self.try_release(out)
     }
 
-    /// Takes a frame of its group. Returns the result if the frame releases this member.
+    /// Handles a received frame of its group. Returns the result if the frame releases this member.
     pub fn take(&mut self, frame: BarrierFrame, out: &mut Vec<BarrierFrame>) -> Option<u8> {
         match (self.part, frame.message.kind) {
             (MemberRole::Member, MessageKind::Distribution)

@@ -1,18 +1,19 @@
 //! The tree of a group's members themselves, for barriers in software along the links of a planned tree.
 //!
-//! The idea: the members at a switch, and the members that stand for its child switches, form a tree of
-//! [`ARITY`], with a member of the switch at its top. That member stands for the switch and everything below.
-//! So the messages of a subtree's members stay in the subtree, and each link of the planned tree carries few
-//! arrivals and few releases. Cost: 2 (n - 1) messages; the longest chain has two messages a level. When not
-//! to use: switches that combine arrivals themselves need none of these messages. Reference: the software
-//! combining tree of Mellor-Crummey and Scott (1991), arranged by the tree of the paper's section 3.1.
+//! The idea: the members at a switch, and the members that stand for its child switches, form a tree in which
+//! a member has at most [`ARITY`] children; a member of the switch is at its top. That member stands for the
+//! switch and everything below. So the messages of a subtree's members stay in the subtree, and each link of
+//! the planned tree carries few arrivals and few releases. Cost: 2 (n - 1) messages; the longest chain has
+//! two messages a level. When not to use: switches that combine arrivals themselves need none of these
+//! messages. Reference: the software combining tree of Mellor-Crummey and Scott (1991), arranged by the tree
+//! of the paper's section 3.1.
 
 use crate::plan::members_at;
 use crate::{BarrierGroup, NodeId, SwitchId, SwitchNetwork, TreePlan};
 use std::collections::BTreeMap;
 
-/// The most children that a member has at one switch: more wait for their turns at one sender, fewer make the
-/// tree deeper. Chosen, not measured.
+/// The most children that a member has at one switch: with more, the children wait longer for the messages of
+/// one sender; with fewer, the tree is deeper. Chosen, not measured.
 const ARITY: usize = 4;
 
 /// Parents and children of members; all numbers are positions in [`BarrierGroup::members`].
@@ -23,7 +24,8 @@ pub struct MemberTree {
 }
 
 impl MemberTree {
-    /// The tree for a group and its plan: the same wherever it is computed.
+    /// Makes the tree for a group and its plan. Every process that makes it from the same plan gets the same
+    /// tree.
     pub fn new(network: &SwitchNetwork, group: &BarrierGroup, plan: &TreePlan) -> Self {
         let members = group.members();
         let position = |node: NodeId| members.binary_search(&node).expect("found because it is a member");
@@ -52,7 +54,7 @@ impl MemberTree {
         tree
     }
 
-    /// `None`: it is the root.
+    /// Returns the parent of a member, or `None` if the member is the root.
     pub fn parent(&self, member: usize) -> Option<usize> {
         self.parents[member]
     }
@@ -74,7 +76,7 @@ mod tests {
         (MemberTree::new(network, group, &planned), planned)
     }
 
-    /// The switches from a switch up to the root of the planned tree.
+    /// Returns the switches from a switch up to the root of the planned tree.
     fn way_up(network: &SwitchNetwork, planned: &TreePlan, from: SwitchId) -> Vec<SwitchId> {
         let mut way = vec![from];
         while let Some(&switch) = way.last().filter(|switch| **switch != planned.tree.root_switch) {

@@ -93,7 +93,8 @@ pub enum NetworkElement {
 }
 
 impl SwitchNetworkError {
-    /// Returns the link or node at fault. If two use one port, that is the later one in the input.
+    /// Returns the link or node at fault. If two links or nodes use the same port, the later one in the input
+    /// is at fault.
     pub fn element(&self) -> NetworkElement {
         match self {
             Self::NoSuchSwitch { what, .. } | Self::NoSuchPort { what, .. } => *what,

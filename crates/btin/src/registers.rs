@@ -54,8 +54,8 @@ pub struct Tree {
     pub group: GroupId,
     /// The switch at which reduction ends and distribution begins.
     pub root_switch: SwitchId,
-    /// The member at the root switch that takes the last reduction message and sends the first distribution
-    /// message. `None`: the root switch has no members.
+    /// The member at the root switch that receives the last reduction message and sends the first
+    /// distribution message. `None`: the root switch has no members.
     pub root_node: Option<NodeId>,
     pub registers: BTreeMap<SwitchId, Register>,
 }
@@ -90,9 +90,9 @@ pub enum TreeElement {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Claims {
-    /// Links from the root switch to the switch farthest below it.
+    /// The number of links from the root switch to the switch farthest below it.
     pub height: Option<u32>,
     pub edges: Option<u32>,
-    /// Switches of the tree without children.
+    /// The number of switches of the tree without children.
     pub leaves: Option<u32>,
 }

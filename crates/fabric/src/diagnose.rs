@@ -1,9 +1,9 @@
 //! Finds, from the registers, the node, cable or register for which a stuck barrier waits.
 //!
-//! A register shows the ports that have not arrived. If a node is at such a port, that node (or its cable) is
-//! the suspect. If a child switch is there and has all arrivals below it, the cable between the two switches
-//! loses frames. If the child switch waits itself, the cause is further down. A switch that has all arrivals
-//! while the switch above it is an episode ahead has missed its release.
+//! A register shows the ports from which no arrival has been received. If a node is at such a port, that node
+//! (or its cable) is the suspect. If a child switch is there and has all arrivals below it, the cable between
+//! the two switches loses frames. If the child switch waits itself, the cause is further down. A switch that
+//! has all arrivals while the switch above it is an episode ahead has missed its release.
 
 use crate::layout::RegisterState;
 use std::fmt;

@@ -23,7 +23,7 @@ pub(crate) fn journal() -> UndoDirectory {
     UndoDirectory::at(Path::new("/run/unisono/tree"))
 }
 
-/// Keeps grace periods short as long as this value lives.
+/// A guard: grace periods are short as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct ExpeditedRcu {
     /// The file of the setting. It is locked, because a second process would otherwise read the changed value
@@ -33,7 +33,7 @@ pub(crate) struct ExpeditedRcu {
 }
 
 impl ExpeditedRcu {
-    /// Sets the setting. Waits until no other process holds it.
+    /// Enables the setting. Waits until no other process holds its lock.
     pub(crate) fn enable() -> io::Result<Self> {
         let mut knob = OpenOptions::new().read(true).write(true).open(EXPEDITED_FILE)?;
         knob.lock()?;

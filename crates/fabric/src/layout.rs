@@ -34,7 +34,7 @@ pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
 pub struct RegisterSetup {
     /// The port to which a completed reduction is sent. `None`: messages turn around here.
     pub above: Option<Port>,
-    /// The ports that have to arrive and are released, one bit for each.
+    /// The ports from which an arrival is expected, and to which the release is sent; one bit for each.
     pub below: u32,
     pub operation: ReductionOperator,
     pub first: u16,
@@ -76,9 +76,9 @@ fn operation(operation: ReductionOperator) -> u8 {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterState {
-    /// The ports that have to arrive.
+    /// The ports from which an arrival is expected.
     pub below: u32,
-    /// The ports that have arrived.
+    /// The ports from which the arrival has been received.
     pub arrived: u32,
     /// The current episode, whose arrivals are being combined.
     pub episode: u16,

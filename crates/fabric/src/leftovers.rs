@@ -63,7 +63,7 @@ pub struct Removed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunningDeployments {
     Leave,
-    /// They are asked to end, and killed after ten seconds.
+    /// Running deployments are asked to end, and killed after ten seconds.
     End,
 }
 

@@ -123,7 +123,7 @@ impl NodeProcess {
             match read {
                 Ok(0) => {
                     self.gone = true;
-                    let ended = self.child.kill(); // the process has closed its socket and can take no more orders
+                    let ended = self.child.kill(); // the process has closed its socket and receives no more orders
                     received.push((self.node, NodeNews::Ended(ended)));
                     return Ok(());
                 }

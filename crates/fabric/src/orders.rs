@@ -8,8 +8,8 @@ use unisono_linux::clock::{Duration, Instant};
 pub enum NodeOrder {
     /// Set up the registers that are the node's duty, for all its groups.
     SetUp {
-        /// The links that are down, in the order of their failures. Trees are repaired around one after the
-        /// other, so that all nodes compute the same trees.
+        /// The links that are down, in the order of their failures. Trees are repaired around one link after
+        /// the other, so that all nodes compute the same trees.
         without: Vec<u32>,
         /// The first episode. It differs from those of earlier set-ups, so that a register of an earlier
         /// set-up does not count as set up.

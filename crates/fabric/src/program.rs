@@ -97,7 +97,8 @@ impl SwitchProgram {
         self.set(frames, None)
     }
 
-    /// Loses every barrier frame that arrives at a port of a switch, although the port's carrier is up.
+    /// Makes the switch drop every barrier frame that arrives at this port, although the port's carrier is
+    /// up.
     pub fn lose_all_at(&self, end: End) -> Result<(), Error> {
         self.set(0, Some(end))
     }

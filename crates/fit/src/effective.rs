@@ -30,7 +30,7 @@ pub enum LimitedBy {
     Quota(Quota),
     /// This program's part of the processors, which are divided among several programs.
     Partition,
-    /// So many ranks of an MPI program share the processors of this host.
+    /// This many ranks of an MPI program share the processors of this host.
     Ranks(usize),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for LimitedBy {
 /// The number of processors that a process has, and the limit that allows no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
-    /// At least 1.
+    /// The number of processors, at least 1.
     pub processors: usize,
     pub limited_by: LimitedBy,
 }

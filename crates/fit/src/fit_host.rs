@@ -20,7 +20,7 @@ pub struct FitHost {
     /// The number of threads of other programs that want a processor now, or `None` if the kernel does not
     /// report it.
     pub others: Option<usize>,
-    /// The processors of the launcher, if one started this process as a rank.
+    /// The processors of the launcher that started this process as a rank, if there is one.
     pub launcher_cpus: Option<CpuSet>,
 }
 

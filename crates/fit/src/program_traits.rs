@@ -79,7 +79,8 @@ impl ProgramTraits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Go {
-    /// The 24 of go1.24; 0 for a version before 1.18, whose number is not in the file as text.
+    /// The minor version: 24 for go1.24; 0 for a version before 1.18, whose number is not in the file as
+    /// text.
     pub minor: u32,
     /// Whether the program reads the quota of its own control group: since Go 1.25, in modules of `go 1.25`
     /// and later.
@@ -131,9 +132,9 @@ fn length_prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Java {
-    /// The 17 of 17.0.15, the 8 of 1.8.0_191.
+    /// The feature version: 17 for 17.0.15, 8 for 1.8.0_191.
     pub feature: u32,
-    /// The 15 of 17.0.15, the 191 of 1.8.0_191.
+    /// The update version: 15 for 17.0.15, 191 for 1.8.0_191.
     pub update: u32,
 }
 

@@ -20,7 +20,7 @@ pub(crate) const RANK: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RA
 /// The ranks of an MPI program on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalRanks {
-    /// At least 1.
+    /// The number of ranks, at least 1.
     pub count: usize,
     /// The processors that all ranks share; a rank may be bound to some of these.
     pub cpus: CpuSet,

@@ -81,7 +81,8 @@ pub const RUNTIME_VARIABLES: &[RuntimeVariable] = &[
     affinity("OPENBLAS_NUM_THREADS", "OpenBLAS"),
     affinity("MKL_NUM_THREADS", "MKL"),
     affinity("BLIS_NUM_THREADS", "BLIS"),
-    // without it NumExpr uses OMP_NUM_THREADS, and without that at most 16 threads; it refuses more than 64
+    // without this variable, NumExpr uses OMP_NUM_THREADS, and without that variable at most 16 threads;
+    // NumExpr refuses more than 64
     RuntimeVariable { form: ValueForm::NumberUpTo(16), ..machine("NUMEXPR_NUM_THREADS", "NumExpr") },
     affinity("NUMBA_NUM_THREADS", "Numba"),
     affinity("LOKY_MAX_CPU_COUNT", "joblib and loky"),
@@ -99,7 +100,8 @@ pub const RUNTIME_VARIABLES: &[RuntimeVariable] = &[
         ..affinity("R_DATATABLE_NUM_THREADS", "data.table in R")
     },
     affinity("RCPP_PARALLEL_NUM_THREADS", "RcppParallel in R"),
-    // the flags in this variable come before those of the command line, so the latter prevail
+    // the flags in this variable come before those of the command line, so the flags of the command line
+    // prevail
     RuntimeVariable { form: ValueForm::ErlangFlags, ..affinity("ERL_AFLAGS", "Erlang and Elixir") },
     affinity("DOTNET_PROCESSOR_COUNT", ".NET"),
     machine("LLAMA_ARG_THREADS", "llama.cpp"),

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! If this process runs as root, the parent is at the top of a hierarchy, so that its weight counts against
-//! all other programs. If this process's own group, or one around it, has a quota, the parent is in that
-//! group instead: the gangs stay within the quota.
+//! all other programs. If this process's own group or one of its ancestors has a quota, the parent is inside
+//! that group instead, so that the quota also limits the gangs.
 //!
-//! If all controllers are in version 2, these are the same directories. Programs join before their first
-//! instruction, so all their threads and children are inside. Everything made here is in the journal before
-//! it is made.
+//! If all controllers are in version 2, these groups of a gang are the same directory. Programs join before
+//! their first instruction, so all their threads and children are inside. The journal lists each group before
+//! this module makes it.
 
 use crate::error::{Error, GangHint, Result};
 use crate::gang::GangId;
@@ -28,14 +28,14 @@ use unisono_linux::quota;
 pub struct GangGroups {
     /// The group that freezes the gang, lists its threads and counts their time.
     pub control: ControlGroup,
-    /// The group with its weight, if this process can use the `cpu` controller.
+    /// The group with the gang's weight, if this process can use the `cpu` controller.
     pub cpu: Option<ControlGroup>,
-    /// The group that bounds its number of threads, if this process can use the `pids` controller.
+    /// The group that bounds the gang's number of threads, if this process can use the `pids` controller.
     pub pids: Option<ControlGroup>,
 }
 
 impl GangGroups {
-    /// The open `cgroup.procs` files through which a process joins all of these groups.
+    /// Opens the `cgroup.procs` files through which a process joins all of these groups.
     pub fn procs_files(&self) -> Result<Vec<File>> {
         let mut seen: Vec<&ControlGroup> = Vec::new();
         for group in [Some(&self.control), self.cpu.as_ref(), self.pids.as_ref()].into_iter().flatten() {
@@ -59,7 +59,7 @@ pub enum Weighing {
 #[derive(Clone, Copy, Debug)]
 pub struct CgroupPlan {
     pub gangs: usize,
-    /// Their weight against other programs.
+    /// The weight of the gangs against other programs.
     pub weighing: Weighing,
     /// Maximum number of threads of a gang.
     pub max_threads: u32,
@@ -152,8 +152,8 @@ fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<S
     Ok(ServedHierarchy { parent })
 }
 
-/// Whether a group of this hierarchy gives this process a quota. Gangs outside that group would have the time
-/// of all processors, against the quota.
+/// Returns whether a group of this hierarchy gives this process a quota. Gangs outside that group could use
+/// the time of all processors, more than the quota permits.
 fn limits_time(hierarchy: &CgroupHierarchy) -> Result<bool> {
     let limits = quota::limits()
         .map_err(|error| Error::Host(format!("cannot read where this process may run: {error}")))?;
@@ -173,7 +173,7 @@ fn control_tree(all: &[CgroupHierarchy], journal: &mut GangJournal) -> Result<Se
     };
     parent_in(hierarchy, journal).map_err(|error| {
         let error = match error {
-            Error::Group(refused) => refused.to_string(), // its next step is below
+            Error::Group(refused) => refused.to_string(), // the text below names the next step
             other => other.to_string(),
         };
         Error::Host(format!(

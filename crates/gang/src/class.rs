@@ -1,8 +1,8 @@
 //! Moves threads into another scheduling class and back.
 //!
 //! The mechanisms `real-time` and `sched-ext` put the threads of gangs into another scheduling class. A
-//! scheduler that is killed leaves its gangs' threads in that class; `put_back` returns them when its journal
-//! is undone.
+//! scheduler that is killed leaves its gangs' threads in that class; `put_back` returns the threads to the
+//! fair class when the scheduler's journal is undone.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
@@ -15,9 +15,9 @@ use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::pinned::PinnedThread;
 use unisono_linux::scheduling::SchedulingPolicy;
 
-/// Puts all threads of some groups back into the fair class; returns how many. A thread that a parent in
-/// another class has just started inherits its class and may enter the group a little later. So the groups
-/// are read again until a few readings in a row find no thread in another class.
+/// Puts all threads of some groups back into the fair class; returns how many. A thread that was just created
+/// by a parent in another class inherits that class, and may appear in the group a little later. So the
+/// groups are read again until a few readings in a row find no thread in another class.
 pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
     let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
     for _ in 0..MAX_SCANS {
@@ -46,8 +46,8 @@ const QUIET_SCANS: u32 = 3;
 const MAX_SCANS: u32 = 50;
 const SCAN_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The threads of a group, as pinned handles. The kernel may reuse a number between the listing and the
-/// pinning, so the group is listed again, and only threads in both lists count.
+/// Returns the threads of a group, as pinned handles. The kernel may reuse a number between the listing and
+/// the pinning, so the group is listed again, and only threads in both lists count.
 pub(crate) fn pinned_in(group: &ControlGroup) -> Result<Vec<PinnedThread>> {
     let mut pinned: Vec<PinnedThread> =
         group.threads()?.into_iter().filter_map(|number| PinnedThread::now(number).ok()).collect();

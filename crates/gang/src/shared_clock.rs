@@ -17,8 +17,8 @@
 
 use unisono_linux::clock::Duration;
 
-/// A remainder of less than this part (1/8) of a turn is skipped: the clock was set back a little since the
-/// turn was planned, and the time would be spent on two switches.
+/// A remainder of less than this part (1/8) of a turn is skipped. Such a remainder appears if the clock was
+/// set back a little after the turn was planned, and two switches would use most of it.
 const MIN_PART: u64 = 8;
 
 /// A slot's turn.
@@ -29,8 +29,8 @@ pub(crate) struct ClockTurn {
     pub(crate) remaining: Duration,
 }
 
-/// The slot that has the turn when the shared clock shows `clock`, a time since the clock's origin. `lengths`
-/// are the lengths of the slots, in the order of the round. `None`: no slot has a positive length.
+/// Returns the slot that has the turn when the shared clock shows `clock`, a time since the clock's origin.
+/// `lengths` are the lengths of the slots, in the order of the round. `None`: no slot has a positive length.
 pub(crate) fn turn_at(clock: Duration, lengths: &[Duration]) -> Option<ClockTurn> {
     let round: Duration = lengths.iter().copied().sum();
     let mut place = Duration::from_nanos(clock.as_nanos().checked_rem(round.as_nanos())?);

@@ -24,9 +24,11 @@ impl Steering {
     /// missed nearly all of its periods. The bound holds only while others use less than their reserve.
     const MIN_WEIGHT: f64 = 1.0 / 3.0;
     /// Greatest factor of one step up: from the lower bound, the even weight of a share of 0.9 is reached in
-    /// three readings (0.6 s), so others that begin to compute take the gangs' time no longer than that.
+    /// three readings (0.6 s), so other programs that begin to compute take more than their share from the
+    /// gangs for at most that long.
     const MAX_STEP_UP: f64 = 4.0;
-    /// Greatest factor of one step down. Half a step does not oscillate.
+    /// Greatest factor of one step down. A step is the square root of the measured deviation, so that the
+    /// weight does not oscillate.
     const MAX_STEP_DOWN: f64 = 2.0;
     /// Upper bound of the weight, relative to the even weight. A second scheduler is another program too:
     /// with a higher bound, two schedulers that outbid each other would leave nothing to the rest.
@@ -37,31 +39,31 @@ impl Steering {
         Steering { share, weight: Self::lower_bound(share) }
     }
 
-    /// The weight that gives this share against one default task.
+    /// Returns the weight that gives this share against one default task.
     fn even(share: f64) -> f64 {
         share / (1.0 - share).max(0.001)
     }
 
-    /// The lower bound: below the even weight for any share.
+    /// Returns the lower bound: below the even weight for any share.
     fn lower_bound(share: f64) -> f64 {
         Self::MIN_WEIGHT.min(Self::even(share) / 3.0)
     }
 
-    /// The weight in default tasks per core.
+    /// Returns the weight in default tasks per core.
     pub(crate) fn weight(self) -> f64 {
         self.weight
     }
 
-    /// Takes the processor time of the gangs and of other programs since the last call; returns the weight if
-    /// it changes.
+    /// Adapts the weight to the processor time that the gangs and other programs have used since the last
+    /// call. Returns the new weight if it differs.
     pub(crate) fn learn(&mut self, gangs: f64, others: f64) -> Option<f64> {
         let even = Self::even(self.share);
         let odds = gangs.max(0.0) / others.max(gangs * 0.001).max(f64::MIN_POSITIVE);
-        // one full step would do if weights were shares; half a step (the square root) does not oscillate
+        // the full ratio would be right if weights were shares; its square root does not oscillate
         let step = (even / odds.max(f64::MIN_POSITIVE)).sqrt();
         let step = step.clamp(1.0 / Self::MAX_STEP_DOWN, Self::MAX_STEP_UP);
         let next = (self.weight * step).clamp(Self::lower_bound(self.share), even * Self::MAX_WEIGHT_FACTOR);
-        // a write makes every core recompute its weights
+        // a small change is not written, because a write makes every core recompute its weights
         if (next / self.weight - 1.0).abs() < 0.1 {
             return None;
         }

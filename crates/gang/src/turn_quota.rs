@@ -37,10 +37,10 @@ pub struct QuotaTurn {
 /// that start the programs. Chosen, not measured.
 const USED: f64 = 0.95;
 
-/// The shortest turn that a quota makes. A user chooses the period of a quota, and with it how often the
-/// machine would be switched for it; a switch costs up to 70 us on every core, 1.4 % of this. The kernel,
-/// too, hands quotas out in slices of 5 ms (`sched_cfs_bandwidth_slice_us`). Where turns are longer than the
-/// quota of one period, the kernel stops the threads one by one, as it does without gangs.
+/// The shortest turn to which a quota leads. A user who chooses the period of a quota also chooses how often
+/// the machine would have to switch; a switch costs up to 70 us on every core, 1.4 % of this length. The
+/// kernel, too, hands quotas out in slices of 5 ms (`sched_cfs_bandwidth_slice_us`). Where turns are longer
+/// than the quota of one period, the kernel stops the threads one by one, as it does without gangs.
 pub const MIN_TURN: Duration = Duration::from_millis(5);
 
 impl From<&Quota> for TurnQuota {
@@ -59,8 +59,8 @@ impl TurnQuota {
         TurnQuota { time: self.time / gangs.max(1) as u64, ..self }
     }
 
-    /// Returns turns of at most `longest`, and no shorter than `shortest` if that is less, for a gang that
-    /// runs on this many processors. `None`: the gang cannot use its quota up.
+    /// Returns the turn of a gang that runs on this many processors. Its length is at most `longest`, and at
+    /// least the lesser of `shortest` and `longest`. `None`: the gang cannot use its quota up.
     pub fn turn(self, cores: usize, longest: Duration, shortest: Duration) -> Option<QuotaTurn> {
         let (time, period) = (self.time.as_nanos() as f64, self.period.as_nanos() as f64);
         let length_of = |nanos: f64| Duration::from_nanos(nanos as u64);

@@ -81,7 +81,8 @@ fn an_odd_thread_goes_round_the_cores_so_that_each_of_three_gets_two_thirds_of_a
     for loops in run(&host, &three, Sharing::Linux, 6000).gangs {
         near(used(&loops), 4.0, 0.1);
     }
-    // two of them spin for one another: they share a core for a part of the time, whatever the start
+    // the two threads of the pair spin for each other: they share a core for a part of the time, whatever the
+    // start
     let pair = SimulatedProgram { wait: SimulatedWait::Spin, ..barriers(2, 200) };
     let programs = [pair, SimulatedProgram::computing("loop", 1)];
     for seed in 1..=5 {

@@ -1,7 +1,7 @@
 //! Prefetching of memory that will be needed soon.
 
 /// Asks the processor to bring the first bytes of a value into its cache, and does not wait for them. Has no
-/// other effect; on processors other than x86-64 it has none.
+/// other effect. Does nothing on processors other than x86-64.
 #[inline(always)]
 pub fn prefetch<T>(what: &T) {
     #[cfg(target_arch = "x86_64")]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of the first socket.
 const FIRST: RawFd = 3;
-/// An upper bound: a service has fewer sockets.
+/// An upper bound of the number of sockets: a service has fewer.
 const MAX_SOCKETS: RawFd = 64;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);

@@ -75,7 +75,7 @@ impl CpuSet {
         self.0.is_empty()
     }
 
-    /// The processors in ascending order.
+    /// Returns the processors in ascending order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + '_ {
         self.0.iter().copied()
     }
@@ -150,7 +150,7 @@ impl FromStr for CpuSet {
     }
 }
 
-/// The processors that a thread may use.
+/// Returns the processors that a thread may use.
 pub fn allowed(thread: Tid) -> io::Result<CpuSet> {
     let bits = libc::c_ulong::BITS as usize;
     let mut mask = vec![0 as libc::c_ulong; CpuSet::LIMIT / bits];

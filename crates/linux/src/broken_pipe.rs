@@ -1,8 +1,8 @@
-//! SIGPIPE as this process was started with it: signal(7).
+//! The action for SIGPIPE that was in force when this process was started: signal(7).
 //!
 //! Rust's runtime ignores SIGPIPE before `main`, and sets its default action again in each program that the
-//! process starts. A program whose starter ignored SIGPIPE (`trap '' PIPE`) would lose that. So the action is
-//! read before the runtime changes it.
+//! process starts. If the starter of this process ignored SIGPIPE (`trap '' PIPE`), those programs would no
+//! longer ignore it. So this module reads the action before the runtime changes it.
 
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
@@ -26,7 +26,7 @@ static READ_AT_START: extern "C" fn() = {
     read_at_start
 };
 
-/// Whether this process was started with an ignored SIGPIPE.
+/// Returns whether this process was started with an ignored SIGPIPE.
 pub fn was_ignored() -> bool {
     IGNORED_AT_START.load(Ordering::Relaxed) // written once, before `main`
 }

@@ -59,7 +59,7 @@ pub fn now() -> Instant {
     Instant::from_nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-/// The period of the kernel's timer interrupt: a scheduler slice ends at such an interrupt.
+/// Returns the period of the kernel's timer interrupt: a scheduler slice ends at such an interrupt.
 pub fn kernel_tick() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec that the call fills; this clock exists since Linux 2.6.32.
@@ -67,8 +67,8 @@ pub fn kernel_tick() -> Duration {
     Duration::from_nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-/// The lead of the time of day (`CLOCK_REALTIME`, since 1970) over [`now`]. It changes when the clock is set
-/// or adjusted.
+/// Returns the lead of the time of day (`CLOCK_REALTIME`, since 1970) over [`now`]. It changes when the clock
+/// is set or adjusted.
 pub fn wall_ahead() -> Duration {
     let before = now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -77,7 +77,7 @@ pub fn wall_ahead() -> Duration {
     Duration::from(wall) - Duration::from_nanos(monotonic)
 }
 
-/// The counter for spin budgets.
+/// Reads the counter for spin budgets.
 #[inline]
 pub fn ticks() -> Ticks {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -121,7 +121,8 @@ fn calibrate() -> Calibration {
     monotonic
 }
 
-/// The pair (monotonic, counter) with the shortest interruption among several readings.
+/// Reads the monotonic clock and the counter several times; returns the pair whose two readings were closest
+/// together.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn bracketed_pair() -> (Instant, u64) {
     let sample = || {

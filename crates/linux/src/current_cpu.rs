@@ -17,7 +17,7 @@ pub enum CpuSource {
     Getcpu,
 }
 
-/// The CPU that this thread ran on a moment ago.
+/// Returns the CPU that this thread ran on a moment ago.
 #[inline]
 pub fn current_cpu() -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -39,8 +39,8 @@ pub fn source() -> CpuSource {
     CpuSource::Getcpu
 }
 
-/// The bytes of a thread's restartable-sequence area that the C library reports as used; 0: it reports
-/// nothing.
+/// Returns the bytes of a thread's restartable-sequence area that the C library reports as used; 0: it
+/// reports nothing.
 pub fn area_in_use() -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     return symbol::<u32>(c"__rseq_size").unwrap_or(0);
@@ -82,8 +82,8 @@ const UNREGISTER: i32 = 1;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const SIGNATURE: u32 = 0x5305_3053;
 
-/// The number of CPUs that this host is configured for: [`current_cpu`] returns a smaller number, unless CPU
-/// numbers have gaps.
+/// Returns the number of CPUs that this host is configured for: [`current_cpu`] returns a smaller number,
+/// unless CPU numbers have gaps.
 pub fn configured() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
@@ -126,7 +126,7 @@ fn rseq_offset() -> Option<isize> {
     })
 }
 
-/// The value of a constant that the C library may export.
+/// Returns the value of a constant that the C library may export.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn symbol<T: Copy>(name: &std::ffi::CStr) -> Option<T> {
     // SAFETY: the name is a C string; RTLD_DEFAULT searches the objects already loaded.

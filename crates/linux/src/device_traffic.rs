@@ -5,7 +5,7 @@
 use std::fs;
 use std::io;
 
-/// The counters of a device, from its creation on.
+/// The counters of a device since its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceTraffic {
     pub name: String,
@@ -14,7 +14,7 @@ pub struct DeviceTraffic {
 }
 
 impl DeviceTraffic {
-    /// The counters of all devices.
+    /// Reads the counters of all devices.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -2,7 +2,8 @@
 //!
 //! Each read comes from the disk, in the order of the requests, so that a scheduler of requests really
 //! controls their order. Positions, lengths and memory have to be multiples of the disk's block; 4096 bytes
-//! suit all disks. Cost: the disk's, every time. Some file systems refuse (tmpfs before Linux 6.6).
+//! suit all disks. Cost: an access to the disk for each call. Some file systems refuse (tmpfs before Linux
+//! 6.6).
 //!
 //! Reference: open(2), section `O_DIRECT`.
 

@@ -24,7 +24,7 @@ pub fn open(path: &Path, access: FileAccess) -> io::Result<File> {
     File::options().read(true).write(is_written).custom_flags(flags).open(path)
 }
 
-/// The length in bytes, also of a block device.
+/// Returns the length in bytes, also of a block device.
 pub fn length(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }

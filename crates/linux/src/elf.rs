@@ -1,6 +1,7 @@
 //! The contents of an executable: the shared libraries that it needs, and the functions linked into it.
 //!
-//! The bytes are untrusted: a malformed file needs no libraries and contains no functions. Reference: elf(5).
+//! The bytes are untrusted: a malformed file counts as a file that needs no libraries and contains no
+//! functions. Reference: elf(5).
 
 use object::elf::{DT_NEEDED, ET_DYN, ET_EXEC, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _};
@@ -9,11 +10,11 @@ use object::{Endianness, Object as _, ObjectSymbol as _};
 /// How a program is linked, as far as that decides whether a library can be preloaded into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linking {
-    /// The dynamic linker loads it, and the function is not part of it; or it is a script.
+    /// The dynamic linker loads the program, and the function is not part of it; or the program is a script.
     Dynamic,
     /// The function is part of the program and cannot be replaced.
     Inside,
-    /// No dynamic linker loads it, and the function is not part of it.
+    /// No dynamic linker loads the program, and the function is not part of it.
     Static,
 }
 
@@ -21,7 +22,7 @@ fn parse(file: &[u8]) -> Option<ElfFile64<'_, Endianness>> {
     ElfFile64::parse(file).ok()
 }
 
-/// The shared libraries that a program needs, in order; none if the file is no executable.
+/// Returns the shared libraries that a program needs, in order; none if the file is no executable.
 pub fn needed(file: &[u8]) -> Vec<String> {
     parse(file).and_then(|elf| names_needed(&elf, file)).unwrap_or_default()
 }

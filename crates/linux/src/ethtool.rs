@@ -2,7 +2,7 @@
 //! (GRO), switched on and off.
 //!
 //! With checksum, segmentation or VLAN offload, the kernel hands unfinished frames to the device. A program
-//! that takes frames from a device in place of hardware needs them finished. Cost: a few system calls each.
+//! that receives a device's frames in place of hardware needs complete frames. Cost: a few system calls each.
 //! Reference: ethtool(8), include/uapi/linux/ethtool.h.
 
 use crate::interface::{self, any_socket, request_of};

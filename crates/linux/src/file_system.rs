@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-/// Whether a path leads to a file system of control groups, of version 1 or 2.
+/// Returns whether a path leads to a file system of control groups, of version 1 or 2.
 pub fn has_cgroups(path: &Path) -> io::Result<bool> {
     Ok([libc::CGROUP_SUPER_MAGIC, libc::CGROUP2_SUPER_MAGIC].contains(&rustix::fs::statfs(path)?.f_type))
 }

@@ -97,23 +97,23 @@ impl ForkedChild {
         PinnedProcess::now(self.process)
     }
 
-    /// Whether it has ended, and how; never waits.
+    /// Returns how the child ended, or `None` if it has not ended; never waits.
     pub fn ended(&mut self) -> Option<ChildEnd> {
         self.collect(WaitOptions::NOHANG)
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the child ends by itself.
     pub fn wait(&mut self) -> ChildEnd {
         self.collect(WaitOptions::empty()).unwrap_or(ChildEnd::Signal(libc::SIGKILL))
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the child and waits for its end.
     pub fn kill(&mut self) -> ChildEnd {
         self.signal_to_end();
         self.wait()
     }
 
-    /// Kills it without waiting, so that many children can end at the same time.
+    /// Kills the child without waiting for its end, so that many children can end at the same time.
     pub fn signal_to_end(&mut self) {
         if self.ended().is_none() {
             // the child has not been waited for, so its number is still its own

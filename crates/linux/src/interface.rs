@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interface {
-    /// Its number in the calling thread's namespace.
+    /// The device's number in the calling thread's namespace.
     pub index: Index,
-    /// Its hardware address, if it is an Ethernet device other than the loopback device.
+    /// The hardware address, if the device is an Ethernet device other than the loopback device.
     pub ethernet: Option<[u8; 6]>,
-    /// The longest packet that it carries in a frame, in bytes.
+    /// The longest packet that the device carries in a frame, in bytes.
     pub mtu: u32,
 }
 
@@ -38,12 +38,12 @@ impl Interface {
     }
 }
 
-/// A socket for requests about devices of the calling thread's namespace.
+/// Opens a socket for requests about devices of the calling thread's namespace.
 pub(crate) fn any_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// A request that names a device, if the name has 1 to 15 bytes.
+/// Makes a request that names a device, if the name has 1 to 15 bytes.
 pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -53,7 +53,7 @@ pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
     (1..request.ifr_name.len()).contains(&name.len()).then_some(request)
 }
 
-/// A request for a device that is known by number.
+/// Makes a request for a device that is known by number.
 pub(crate) fn request_of(socket: &OwnedFd, device: Index) -> io::Result<libc::ifreq> {
     request(&index_to_name(socket, device.0)?).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }

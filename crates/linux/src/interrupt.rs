@@ -10,9 +10,9 @@ use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
-/// 0: no SIGHUP has come. Otherwise [`HangUp`] as a number.
+/// The last SIGHUP: 0 if none has arrived, otherwise a [`HangUp`], encoded as a number.
 static HUNG_UP: AtomicU64 = AtomicU64::new(0);
-/// Bits of `HUNG_UP`: a SIGHUP has come; if `BY_USER` is set too, the lower half is the user that sent it.
+/// Bits of `HUNG_UP`: a SIGHUP has arrived; if `BY_USER` is set too, the lower half is the user that sent it.
 const CAME: u64 = 1 << 62;
 const BY_USER: u64 = 1 << 63;
 
@@ -41,8 +41,8 @@ pub fn catch() -> io::Result<()> {
     handle(&[libc::SIGHUP], note, libc::SA_RESETHAND)
 }
 
-/// Like [`catch`], for a server: a SIGHUP does not end it but is reported by [`hung_up`]. By convention
-/// SIGHUP asks a server to read its files again; the kernel also sends it when a terminal closes.
+/// Does the same as [`catch`], but for a server: a SIGHUP does not end the server; [`hung_up`] reports it. By
+/// convention SIGHUP asks a server to read its files again; the kernel also sends it when a terminal closes.
 pub fn catch_for_server() -> io::Result<()> {
     handle(&[libc::SIGINT, libc::SIGTERM], note, libc::SA_RESETHAND)?;
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = note_hangup;
@@ -79,19 +79,20 @@ fn set(signals: &[libc::c_int], handler: libc::sighandler_t, flags: libc::c_int)
 }
 
 /// Restores the default actions of SIGINT, SIGQUIT, SIGTERM and SIGHUP, also for programs started from here.
-/// A process that a shell started in the background, or under nohup(1), inherits some of them ignored.
+/// A process that a shell started in the background, or under nohup(1), inherits the action "ignore" for some
+/// of these signals.
 pub fn usual() -> io::Result<()> {
     set(&[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP], libc::SIG_DFL, 0)
 }
 
-/// A SIGHUP that has come.
+/// A SIGHUP that has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HangUp {
-    /// The user whose process sent it. `None`: the kernel sent it, because a terminal was closed.
+    /// The user whose process sent the signal. `None`: the kernel sent it, because a terminal was closed.
     pub sender: Option<u32>,
 }
 
-/// Returns the last SIGHUP that has come since the previous call, after [`catch_for_server`].
+/// Returns the last SIGHUP that has arrived since the previous call, after [`catch_for_server`].
 pub fn hung_up() -> Option<HangUp> {
     // SYNC(hangup) acquire: only the sender is passed, in the word itself
     let came = HUNG_UP.swap(0, Ordering::Acquire);
@@ -99,7 +100,7 @@ pub fn hung_up() -> Option<HangUp> {
     (came != 0).then_some(HangUp { sender: user.filter(|_| came & BY_USER != 0) })
 }
 
-/// The name of the caught signal, if any.
+/// Returns the name of the caught signal, if any.
 pub fn caught() -> Option<&'static str> {
     // SYNC(interrupt) acquire: only the number itself is passed
     match CAUGHT.load(Ordering::Acquire) {

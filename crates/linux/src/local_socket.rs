@@ -68,7 +68,7 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 /// The process at the other end of a connection, as the kernel recorded it when the connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number in this process's namespace; 0 if it is not visible here.
+    /// The process's number in this process's namespace; 0 if the process is not visible here.
     pub process: u32,
     pub user: u32,
 }

@@ -30,8 +30,8 @@ impl Mapping {
         Self::map(file, offset, bytes, ProtFlags::READ | ProtFlags::WRITE, more)
     }
 
-    /// Like [`shared`](Self::shared), for reading data that other processes write. A store ends this process
-    /// (SIGSEGV).
+    /// Maps a file as [`shared`](Self::shared) does, but only for reading data that other processes write. A
+    /// store ends this process (SIGSEGV).
     pub(crate) fn read_only(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         Self::map(file, 0, bytes, ProtFlags::READ, MapFlags::empty())
     }
@@ -61,12 +61,12 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// The requested size in bytes.
+    /// Returns the requested size in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The address of the first byte, page-aligned. Valid as long as `self`.
+    /// Returns the address of the first byte, page-aligned. Valid as long as `self`.
     pub const fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -39,8 +39,8 @@ pub fn register(scope: Scope) -> io::Result<()> {
     Ok(answer?)
 }
 
-/// Returns after every thread in scope has executed a full memory barrier. Fails with `EPERM` if this process
-/// has not [`register`]ed for [`Scope::Private`].
+/// Makes every thread in scope execute a full memory barrier, and returns after that. Fails with `EPERM` if
+/// this process has not [`register`]ed for [`Scope::Private`].
 pub fn fence_all(scope: Scope) -> io::Result<()> {
     Ok(membarrier(match scope {
         Scope::Private => MembarrierCommand::PrivateExpedited,

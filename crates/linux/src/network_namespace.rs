@@ -36,8 +36,8 @@ pub fn cookie() -> Option<u64> {
     unsafe { get_option(&socket.ok()?, libc::SOL_SOCKET, SO_NETNS_COOKIE, 0) }.ok()
 }
 
-/// The inode numbers of all namespaces that a thread is in, a file is bound to, or an open descriptor names.
-/// `None`: this process does not see all processes of the host. Reads some files of each process.
+/// Returns the inode numbers of all namespaces that a thread is in, a file is bound to, or an open descriptor
+/// names. `None`: this process does not see all processes of the host. Reads some files of each process.
 pub fn in_use() -> io::Result<Option<BTreeSet<u64>>> {
     /// `PROC_PID_INIT_INO`, since Linux 3.8.
     const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
@@ -66,7 +66,7 @@ pub fn in_use() -> io::Result<Option<BTreeSet<u64>>> {
     Ok(Some(found))
 }
 
-/// The number in the kernel's name of a namespace, `net:[4026531840]`.
+/// Returns the number in the kernel's name of a namespace, `net:[4026531840]`.
 fn number_in(name: &str) -> Option<u64> {
     name.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
@@ -76,17 +76,17 @@ fn number_in(name: &str) -> Option<u64> {
 pub struct NetworkNamespace(OwnedFd);
 
 impl NetworkNamespace {
-    /// The namespace of the calling thread. Needs `/proc`.
+    /// Opens the namespace of the calling thread. Needs `/proc`.
     pub fn current() -> io::Result<Self> {
         Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
     }
 
-    /// The namespace with a name under `/run/netns`.
+    /// Opens the namespace with a name under `/run/netns`.
     pub fn named(name: &str) -> io::Result<Self> {
         Ok(Self(File::open(Path::new(NAMES).join(name))?.into()))
     }
 
-    /// The namespace of a process's first thread.
+    /// Opens the namespace of a process's first thread.
     pub fn of_process(process: u32) -> io::Result<Self> {
         Ok(Self(File::open(format!("/proc/{process}/ns/net"))?.into()))
     }
@@ -132,7 +132,8 @@ impl AsFd for NetworkNamespace {
     }
 }
 
-/// Removes a name. The namespace goes with it unless a thread or a descriptor keeps it.
+/// Removes a name. The kernel then removes the namespace, too, unless a thread or a descriptor keeps it
+/// alive.
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name)?;
     match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -142,7 +143,7 @@ pub fn remove(name: &str) -> io::Result<()> {
     }
 }
 
-/// The names with a prefix, sorted.
+/// Returns the names with a prefix, sorted.
 pub fn names(prefix: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(NAMES) else { return Vec::new() };
     let mut names: Vec<String> = entries

@@ -30,8 +30,8 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Like [`open`](Self::open), but sent frames pass through the device's queueing discipline and the BPF
-    /// programs at its egress.
+    /// Opens a socket as [`open`](Self::open) does, but sent frames pass through the device's queueing
+    /// discipline and the BPF programs at its egress.
     pub fn open_queued(device: Index, ethertype: u16) -> io::Result<Self> {
         // with protocol 0 the socket receives nothing until bind sets the type
         let descriptor = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;

@@ -35,12 +35,12 @@ impl PidFd {
         Ok(pidfd_send_signal(&self.0, signal.named())?)
     }
 
-    /// Whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
+    /// Returns whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
     pub fn has_ended(&self, timeout: Option<Duration>) -> io::Result<bool> {
         Ok(readable_of(&[self.0.as_fd()], timeout)?.first() == Some(&true))
     }
 
-    /// The positions of the processes that have ended, by one system call that does not wait.
+    /// Returns the positions of the processes that have ended, by one system call that does not wait.
     pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
         let all: Vec<BorrowedFd<'_>> = all.into_iter().map(AsFd::as_fd).collect();
         let ended = readable_of(&all, Some(Duration::ZERO))?;
@@ -54,13 +54,13 @@ impl AsFd for PidFd {
     }
 }
 
-/// The start time of a process, in clock ticks since boot; `None` if the process does not exist.
+/// Returns the start time of a process, in clock ticks since boot; `None` if the process does not exist.
 pub fn start_time(process: u32) -> Option<u64> {
     ProcessStat::read(process).map(|stat| stat.started)
 }
 
-/// Whether the process with this number and start time is still running. An ended process stays in the
-/// process list until its parent waits for it, which in a container may never happen.
+/// Returns whether the process with this number and start time is still running. An ended process stays in
+/// the process list until its parent waits for it, which in a container may never happen.
 pub fn runs(process: u32, started: u64) -> bool {
     // open first, then check: after that the number cannot pass to another process unnoticed
     let held = PidFd::open(process);

@@ -55,7 +55,7 @@ impl PinnedProcess {
     /// Pins the process that has this number now. Fails with `ESRCH` if there is none.
     pub fn now(number: impl Into<u32>) -> io::Result<Self> {
         let number = number.into();
-        // opened first, then examined: the number cannot change hands in between
+        // opened first, then examined: no other process can get the number in between
         let held = PidFd::open(number)?;
         let started = start_time(number).ok_or(Errno::SRCH)?;
         let pinned = Self { held, number, started };
@@ -104,12 +104,12 @@ impl PinnedProcess {
         self.started
     }
 
-    /// Returns its first thread.
+    /// Returns the first thread of the process.
     pub fn thread(&self) -> Tid {
         Tid(self.number.cast_signed())
     }
 
-    /// Whether it has not ended, so that its number is still its own.
+    /// Returns whether the process has not ended, so that its number is still its own.
     pub fn lives(&self) -> bool {
         !self.held.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }
@@ -121,30 +121,31 @@ impl PinnedProcess {
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
     }
 
-    /// The user whose rights it has.
+    /// Returns the user whose rights the process has.
     pub fn owner(&self) -> io::Result<u32> {
         self.read(|number| Ok(fs::metadata(format!("/proc/{number}"))?.uid()))
     }
 
-    /// The file that it executes.
+    /// Returns the file that the process executes.
     pub fn executable(&self) -> io::Result<PathBuf> {
         self.read(|number| fs::read_link(format!("/proc/{number}/exe")))
     }
 
-    /// The name that the kernel shows, cut at 15 bytes, possibly within a multi-byte character.
+    /// Returns the process's name as the kernel shows it, cut at 15 bytes, possibly within a multi-byte
+    /// character.
     pub fn name(&self) -> io::Result<String> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/comm")))?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// The words with which it was started, unless the program has overwritten them.
+    /// Returns the arguments with which the process was started, unless the program has overwritten them.
     pub fn command_line(&self) -> io::Result<Vec<OsString>> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/cmdline")))?;
         let words = bytes.strip_suffix(&[0]).unwrap_or(&bytes).split(|byte| *byte == 0);
         Ok(words.map(|word| OsString::from_vec(word.to_vec())).collect())
     }
 
-    /// The process's current /proc/PID/stat.
+    /// Reads the process's current /proc/PID/stat.
     pub fn stat(&self) -> io::Result<ProcessStat> {
         self.read(|number| ProcessStat::read(number).ok_or_else(|| Errno::SRCH.into()))
     }
@@ -174,12 +175,12 @@ impl PinnedProcess {
         self.held.send(signal)
     }
 
-    /// Whether it has ended. Waits for the end for at most `timeout` (`None`: as long as it takes).
+    /// Returns whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
     pub fn has_ended(&self, timeout: Option<Duration>) -> io::Result<bool> {
         self.held.has_ended(timeout)
     }
 
-    /// The positions of the processes that have ended, by one system call that does not wait.
+    /// Returns the positions of the processes that have ended, by one system call that does not wait.
     pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
         PidFd::ended(all.into_iter().map(|pinned| &pinned.held))
     }
@@ -233,7 +234,7 @@ impl PinnedThread {
         self.started
     }
 
-    /// Whether it has not ended, so that its number is still its own.
+    /// Returns whether the thread has not ended, so that its number is still its own.
     pub fn lives(&self) -> bool {
         match &self.held {
             Some(held) => {
@@ -250,13 +251,13 @@ impl PinnedThread {
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
     }
 
-    /// The processors that it may use.
+    /// Returns the processors that the thread may use.
     pub fn allowed(&self) -> io::Result<CpuSet> {
         self.read(affinity::allowed)
     }
 
-    /// Restricts it to these processors. Fails as sched_setaffinity(2) does, and with `ESRCH` if it has
-    /// ended.
+    /// Restricts the thread to these processors. Fails as sched_setaffinity(2) does, and with `ESRCH` if the
+    /// thread has ended.
     pub fn restrict(&self, cpus: &CpuSet) -> io::Result<()> {
         self.write(
             |number| affinity::restrict(number, cpus),
@@ -264,12 +265,13 @@ impl PinnedThread {
         )
     }
 
-    /// The class that it is in.
+    /// Returns the class that the thread is in.
     pub fn class(&self) -> io::Result<SchedulingPolicy> {
         self.read(scheduling::get)
     }
 
-    /// Puts it into a class. Fails as sched_setattr(2) does, and with `ESRCH` if it has ended.
+    /// Puts the thread into a class. Fails as sched_setattr(2) does, and with `ESRCH` if the thread has
+    /// ended.
     pub fn set_class(&self, policy: SchedulingPolicy) -> io::Result<()> {
         self.write(|number| scheduling::set(number, policy, Children::Inherit), restore_class)
     }
@@ -301,13 +303,13 @@ impl PinnedThread {
         Ok(missing)
     }
 
-    /// Puts it back into the default class, with the nice value that it had before. Fails as
+    /// Puts the thread back into the default class, with the nice value that it had before. Fails as
     /// [`PinnedThread::set_class`] does.
     pub fn set_fair(&self) -> io::Result<()> {
         self.write(scheduling::set_fair, restore_class)
     }
 
-    /// Puts it into the class of the scheduler that is loaded into the kernel (sched_ext). Fails as
+    /// Puts the thread into the class of the scheduler that is loaded into the kernel (sched_ext). Fails as
     /// [`PinnedThread::set_class`] does, and with `EINVAL` if the kernel has no sched_ext.
     pub fn set_extensible(&self) -> io::Result<()> {
         self.write(scheduling::set_extensible, restore_class)

@@ -14,7 +14,7 @@ use std::time::Duration;
 const FOR_EVER: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
 /// Waits until any of `N` descriptors is readable, for at most `timeout` (`None`: no limit). Returns which
-/// descriptors are readable. A signal ends the wait like the time limit.
+/// descriptors are readable. A signal ends the wait, as the time limit does.
 pub fn readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
     timeout: Option<Duration>,
@@ -24,14 +24,14 @@ pub fn readable<const N: usize>(
     Ok(polls.map(|poll| !poll.revents().is_empty()))
 }
 
-/// Whether the reading end of a pipe, socket or terminal is closed; false for a file.
+/// Returns whether the reading end of a pipe, socket or terminal is closed; false for a file.
 pub fn has_lost_reader(fd: impl AsFd) -> bool {
     let mut polls = [PollFd::new(&fd, PollFlags::OUT)];
     wait(&mut polls, Some(Duration::ZERO)).is_ok()
         && polls[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// Like [`readable`], for any number of descriptors.
+/// Does the same as [`readable`], for any number of descriptors.
 pub fn readable_of(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polls: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();

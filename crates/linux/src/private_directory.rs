@@ -22,12 +22,14 @@ use std::path::{Path, PathBuf};
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// The directory in /tmp for this user's files, where there is no `$XDG_RUNTIME_DIR`. It need not exist.
+/// Returns the directory in /tmp for this user's files, where there is no `$XDG_RUNTIME_DIR`. It need not
+/// exist.
 pub fn temporary_directory() -> PathBuf {
     format!("/tmp/unisono-{}", own_user()).into()
 }
 
-/// The directory for this user's files that matter until the next start of the host. It need not exist.
+/// Returns the directory for this user's files that matter until the next start of the host. It need not
+/// exist.
 pub fn runtime_directory() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
         Some(directory) => Path::new(&directory).join("unisono"),
@@ -81,10 +83,10 @@ impl PrivateDirectory {
         Ok(Self { path })
     }
 
-    /// The directory `topic` for data that can be made again: in `$XDG_CACHE_HOME/unisono`,
-    /// `~/.cache/unisono`, or `unisono-cache-UID` in the directory for temporary files. It is the first that
-    /// can be made, is private, and has a path that `suits` accepts. The error lists each directory that was
-    /// tried, with the reason.
+    /// Opens or makes the directory `topic` for data that can be made again: in `$XDG_CACHE_HOME/unisono`
+    /// (without this variable, in `~/.cache/unisono`), or else in `unisono-cache-UID` in the directory for
+    /// temporary files. Chooses the first of the two that can be made, is private, and has a path that
+    /// `suits` accepts. The error lists each directory that was tried, with the reason.
     pub fn cache(topic: &str, suits: impl Fn(&Path) -> Result<(), String>) -> io::Result<Self> {
         let from = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let of_user = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")));
@@ -103,17 +105,17 @@ impl PrivateDirectory {
         )))
     }
 
-    /// The directory `name` in this directory; it is made if it is missing.
+    /// Opens the directory `name` in this directory; it is made if it is missing.
     pub fn inside(&self, name: &str) -> io::Result<Self> {
         Self::open(&self.path.join(name))
     }
 
-    /// Returns its absolute path without links.
+    /// Returns the directory's absolute path without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether `name` is a regular file of this user without write permission for other users.
+    /// Returns whether `name` is a regular file of this user without write permission for other users.
     pub fn has(&self, name: &str) -> bool {
         is_own_file(&self.path.join(name))
     }
@@ -129,8 +131,8 @@ impl PrivateDirectory {
     }
 }
 
-/// Whether a path, not followed if it is a link, is a regular file of this user without write permission for
-/// other users.
+/// Returns whether a path, not followed if it is a link, is a regular file of this user without write
+/// permission for other users.
 pub fn is_own_file(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_file() && belongs_to_this_user(path, &found).is_ok())
@@ -149,7 +151,7 @@ fn belongs_to_this_user(path: &Path, found: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether only the system and this user can replace entries of a directory above a private one.
+/// Checks that only the system and this user can replace entries of a directory above a private one.
 fn leads_safely(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     // in a user namespace without a mapping for root, the system's files appear to belong to another number

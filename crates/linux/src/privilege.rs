@@ -20,8 +20,8 @@ pub const NOBODY: u32 = 65_534;
 /// 1,879,048,191) and 2^31. Reference: systemd, Users, Groups, UIDs and GIDs, "unused".
 const UNUSED: std::ops::Range<u32> = 1_879_048_192..2_147_352_576;
 
-/// A user and group number that no process has at the moment, for a single process: no other user's process
-/// can signal or trace it.
+/// Returns a user and group number that no process has at the moment, for a single process: no other user's
+/// process can signal or trace it.
 pub fn unused_user() -> io::Result<u32> {
     let processes: Vec<u32> = std::fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.metadata().ok())

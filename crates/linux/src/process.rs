@@ -40,7 +40,7 @@ fn set_of(signals: &[Signal]) -> libc::sigset_t {
     unsafe { set.assume_init() }
 }
 
-/// Whether this process ignores the signal, as it does after nohup(1).
+/// Returns whether this process ignores the signal, as it does after nohup(1).
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: nothing is changed; `action` is valid for writes.
@@ -137,15 +137,15 @@ pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Res
     command.spawn()
 }
 
-/// Whether a signal asks a server to end. SIGHUP ends a server that a terminal's shell has started, because a
-/// terminal that closes sends it. A server that leads its own session has no terminal and goes on.
+/// Returns whether a signal asks a server to end. SIGHUP ends a server that a terminal's shell has started,
+/// because a terminal that closes sends it. A server that leads its own session has no terminal and goes on.
 pub fn asks_to_end(signal: Signal) -> bool {
     signal != Signal::Hangup || session() != getpid().as_raw_nonzero().get()
 }
 
-/// The number of this process's session; 0 where its leader is outside the namespace of process identifiers,
-/// as in a container that `docker exec` or `unshare --pid` entered. It calls libc, because rustix's `Pid`
-/// cannot be 0.
+/// Returns the number of this process's session; 0 where its leader is outside the namespace of process
+/// identifiers, as in a container that `docker exec` or `unshare --pid` entered. It calls libc, because
+/// rustix's `Pid` cannot be 0.
 fn session() -> i32 {
     // SAFETY: getsid takes no pointer.
     unsafe { libc::getsid(0) }
@@ -159,7 +159,7 @@ pub fn deny_writing_by_others() {
     umask(before | Mode::WGRP | Mode::WOTH);
 }
 
-/// Whether this process may do what only root may do (effective user 0).
+/// Returns whether this process may do what only root may do (effective user 0).
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of linux/pidfd.h.
 const TO_THE_GROUP: u32 = 1 << 2;
 
-/// A process group, held by the process that it was made for.
+/// A process group, identified by its leader, which is pinned.
 #[derive(Clone, Debug)]
 pub struct ProcessGroup {
     leader: Arc<PinnedProcess>,
@@ -63,12 +63,13 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// Whether no other process has the leader's number: a group keeps the number while it has processes.
+    /// Returns whether no other process has the leader's number: a group keeps the number while it has
+    /// processes.
     fn has_its_number(&self) -> bool {
         start_time(self.leader.number()).is_none_or(|now| now == self.leader.started())
     }
 
-    /// Whether a process of the group is left (one that ended and was not waited for counts).
+    /// Returns whether a process of the group is left (one that ended and was not waited for counts).
     pub fn is_alive(&self) -> bool {
         self.has_its_number() && test_kill_process_group(self.number) != Err(Errno::SRCH)
     }

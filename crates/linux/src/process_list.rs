@@ -16,11 +16,11 @@ pub struct ListedProcess {
     pub parent: i32,
     /// The number of the process that leads, or led, its group.
     pub group: i32,
-    /// When it started, in clock ticks since boot.
+    /// When the process started, in clock ticks since boot.
     pub started: u64,
 }
 
-/// The processes that there are now.
+/// Returns the processes that there are now.
 pub fn all() -> Vec<ListedProcess> {
     numbers().into_iter().filter_map(listed).collect()
 }
@@ -31,12 +31,12 @@ pub fn numbers() -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The processes for which `is_first` returns true, and all their descendants.
+/// Returns the processes for which `is_first` returns true, and all their descendants.
 pub fn with_descendants(is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
     descendants_in(&all(), is_first)
 }
 
-/// Like [`with_descendants`], in a list that was read before.
+/// Does the same as [`with_descendants`], in a list that was read before.
 pub fn descendants_in(all: &[ListedProcess], is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
     let mut next: Vec<i32> = all.iter().filter(|one| is_first(one)).map(|one| one.number).collect();
     let mut found: BTreeSet<i32> = next.iter().copied().collect();

@@ -13,7 +13,7 @@ pub struct ProcessStat {
     /// `R`: runs or waits for a processor; `T`: stopped; `Z`, `X`: has ended, and its parent has not waited
     /// for it.
     pub state: char,
-    /// Whether it is a thread of the kernel, which runs no program.
+    /// Whether this is a thread of the kernel, which runs no program.
     pub is_kernel: bool,
     pub parent: i32,
     /// The number of the process that leads, or led, its group.
@@ -26,7 +26,7 @@ pub struct ProcessStat {
     pub children_ticks: u64,
     /// The start time, in clock ticks since boot.
     pub started: u64,
-    /// The processor that it runs on, or waits for, or ran on last.
+    /// The processor that the thread runs on, waits for, or ran on last.
     pub processor: Option<usize>,
 }
 
@@ -62,14 +62,14 @@ impl ProcessStat {
         })
     }
 
-    /// Whether it has ended. An ended process stays in the process list until its parent waits for it, which
-    /// in a container may never happen.
+    /// Returns whether the process has ended. An ended process stays in the process list until its parent
+    /// waits for it, which in a container may never happen.
     pub fn has_ended(self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// Whether the process does not exist, or has ended without being waited for.
+/// Returns whether the process does not exist, or has ended without being waited for.
 pub fn is_gone(number: impl Display) -> bool {
     ProcessStat::read(number).is_none_or(ProcessStat::has_ended)
 }

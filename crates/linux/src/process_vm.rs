@@ -19,8 +19,8 @@ use std::os::unix::fs::FileExt;
 pub struct HeldMemory(File);
 
 impl HeldMemory {
-    /// Holds on to the memory of a process. Fails with `EACCES` or `EPERM` where that is forbidden, with
-    /// `ESRCH` if the process has ended, and with `ENOENT` without /proc.
+    /// Opens the memory of a process. Fails with `EACCES` or `EPERM` where that is forbidden, with `ESRCH` if
+    /// the process has ended, and with `ENOENT` without /proc.
     pub fn open(process: &PinnedProcess) -> io::Result<Self> {
         let open = |number| OpenOptions::new().read(true).write(true).open(format!("/proc/{number}/mem"));
         process.read(open).map(Self)
@@ -66,7 +66,8 @@ impl MemoryOf<'_> {
         }
     }
 
-    /// Fails with `ESRCH` if the process has ended, because another process may have its number.
+    /// Checks that the process lives. Fails with `ESRCH` if it has ended, because another process may have
+    /// its number.
     fn check(self) -> io::Result<()> {
         let lives = match self {
             MemoryOf::Own => true,
@@ -163,7 +164,7 @@ mod tests {
         assert!(unsafe { held.write(source.as_ptr() as usize, &[1]) }.is_err());
         let late = read(MemoryOf::Pinned(&pinned), source.as_ptr() as usize, &mut target);
         assert_eq!(late.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
-        // this process has the memory, but it started at another time than is asked for
+        // this process has the memory, but it did not start at the given time
         let other = MemoryOf::Identified { number: std::process::id(), started: 0 };
         // SAFETY: it is refused, and the target is an array of this function's.
         let written = unsafe { write(other, target.as_mut_ptr() as usize, &[7]) };

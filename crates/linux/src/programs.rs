@@ -5,14 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The path of the program `name` on `PATH`, if there is one.
+/// Returns the path of the program `name` on `PATH`, if there is one.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| path.is_file() && is_executable(path);
     std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(is_program)
 }
 
-/// A Python that has `module`: the first on `PATH`, or the distribution's. Only the latter has the modules
-/// from the distribution's packages, and another Python may come before it on `PATH`.
+/// Returns a Python that has `module`: the first on `PATH`, or the distribution's. Only the distribution's
+/// Python has the modules from the distribution's packages, and another Python may come before it on `PATH`.
 #[must_use]
 pub fn python_with(module: &str) -> Option<&'static str> {
     ["python3", "/usr/bin/python3"].into_iter().find(|python| {
@@ -22,7 +22,7 @@ pub fn python_with(module: &str) -> Option<&'static str> {
     })
 }
 
-/// The file that exec(2) would start for this name.
+/// Returns the file that exec(2) would start for this name.
 pub fn executable(name: &Path) -> io::Result<PathBuf> {
     let is_path = name.to_string_lossy().contains('/');
     let file = match is_path {
@@ -36,7 +36,7 @@ pub fn executable(name: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The clang on `PATH`: `clang` itself, or the highest version among names such as `clang-16`.
+/// Returns the clang on `PATH`: `clang` itself, or the highest version among names such as `clang-16`.
 ///
 /// Distributions put the plain name into a package of its own, so a host may have the compiler without it.
 pub fn clang() -> Option<PathBuf> {

@@ -13,7 +13,7 @@ unsafe impl Send for PthreadBarrier {}
 unsafe impl Sync for PthreadBarrier {}
 
 impl PthreadBarrier {
-    /// A barrier for `count` threads, at least one.
+    /// Makes a barrier for `count` threads, at least one.
     pub fn new(count: u32) -> io::Result<Self> {
         // SAFETY: zeroes are a valid value of this plain C union.
         let barrier = Box::new(UnsafeCell::new(unsafe { std::mem::zeroed() }));

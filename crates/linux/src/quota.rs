@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorLimits {
-    /// The processors that it may run on; the kernel has removed processors outside of the cpuset.
+    /// The processors that the process may run on; the kernel has removed processors outside of the cpuset.
     pub affinity: CpuSet,
-    /// The processors of its cpuset, if it is in one.
+    /// The processors of the process's cpuset, if it is in one.
     pub cpuset: Option<CpuSet>,
-    /// The smallest quota of its group and of the groups above, if there is one.
+    /// The smallest quota of the process's group and of the groups above, if there is one.
     pub quota: Option<Quota>,
     /// The number of online processors of the machine, whether this process may use them or not.
     pub online: usize,
@@ -41,7 +41,7 @@ pub struct Quota {
     /// The group with this quota.
     pub group: PathBuf,
     pub of: GroupRelation,
-    /// The version of its hierarchy: old language runtimes read only version 1.
+    /// The version of the group's hierarchy: old language runtimes read only version 1.
     pub version: CgroupVersion,
 }
 
@@ -50,18 +50,18 @@ pub struct Quota {
 pub enum GroupRelation {
     /// The group that the process is in.
     Own,
-    /// A group above it. Some runtimes (Go 1.25, Java before 24) read only their own group.
+    /// A group above the process's own. Some runtimes (Go 1.25, Java before 24) read only their own group.
     Ancestor,
 }
 
 impl Quota {
-    /// The equivalent number of processors, possibly a fraction.
+    /// Returns the equivalent number of processors, possibly a fraction.
     pub fn processors(&self) -> f64 {
         self.time_us as f64 / self.period_us as f64
     }
 
-    /// The number of periods in which its group had runnable threads, and the number of throttled periods:
-    /// the kernel stopped the group because its time was used up. Both only grow.
+    /// Returns the number of periods in which its group had runnable threads, and the number of throttled
+    /// periods: the kernel stopped the group because its time was used up. Both only grow.
     pub fn periods(&self) -> Option<QuotaPeriods> {
         periods(&fs::read_to_string(self.group.join("cpu.stat")).ok()?)
     }
@@ -79,7 +79,7 @@ pub struct QuotaPeriods {
 }
 
 impl QuotaPeriods {
-    /// The periods from `start` until `self`.
+    /// Returns the periods from `start` until `self`.
     #[must_use]
     pub fn since(self, start: Self) -> Self {
         Self {
@@ -98,17 +98,17 @@ fn periods(text: &str) -> Option<QuotaPeriods> {
     Some(QuotaPeriods { all: number("nr_periods")?, throttled: number("nr_throttled")? })
 }
 
-/// The limits of this process. A missing file means no limit: a host need not have control groups.
+/// Returns the limits of this process. A missing file means no limit: a host need not have control groups.
 pub fn limits() -> io::Result<ProcessorLimits> {
     limits_of(Tid::SELF)
 }
 
-/// The limits of a process; its first thread determines the affinity.
+/// Returns the limits of a process; its first thread determines the affinity.
 pub fn limits_of(process: Tid) -> io::Result<ProcessorLimits> {
     Ok(limits_below(Path::new("/"), process, affinity::allowed(process)?))
 }
 
-/// The limits in the files below `root` for a process that may run on `affinity`.
+/// Returns the limits in the files below `root` for a process that may run on `affinity`.
 fn limits_below(root: &Path, process: Tid, affinity: CpuSet) -> ProcessorLimits {
     let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok();
     let online = online.and_then(|list| list.parse().ok()).map_or(0, |list: CpuSet| list.len());
@@ -220,7 +220,7 @@ fn quota(text: &str) -> Result<Option<(u64, u64)>, NoQuota> {
 mod tests {
     use super::*;
 
-    /// The limits of this process on a host with these files and eight processors.
+    /// Returns the limits of this process on a host with these files and eight processors.
     fn with(files: &[(&str, &str)]) -> ProcessorLimits {
         let root = tempfile::tempdir().expect("a directory");
         for (path, text) in files {

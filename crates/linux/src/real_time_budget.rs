@@ -16,8 +16,8 @@ const BUDGET: &str = "cpu.rt_runtime_us";
 /// A budget of a tenth of a second in each second, the default period.
 const ENOUGH_US: u32 = 100_000;
 
-/// The groups around this process without a real-time budget, the outermost first. Empty if the kernel has no
-/// budgets.
+/// Returns the groups around this process without a real-time budget, the outermost first. Empty if the
+/// kernel has no budgets.
 pub fn groups_without() -> Vec<PathBuf> {
     let all = hierarchies().unwrap_or_default();
     let first = all.iter().filter(|one| one.version == CgroupVersion::V1);

@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The largest number of ranges that are read: others may lock more, and each costs two system calls.
+/// The largest number of ranges that are read: other processes may lock more, and each range costs two system
+/// calls.
 const MAX_RANGES: usize = 10_000;
 
 fn request(bytes: &Range<u64>) -> libc::flock {
@@ -27,7 +28,7 @@ fn request(bytes: &Range<u64>) -> libc::flock {
     }
 }
 
-/// Opens this user's file, or makes it: others may read it, and so see its locks. Fails with
+/// Opens this user's file, or makes it: other users may read it, and so see its locks. Fails with
 /// `PermissionDenied` if it is another user's, or no regular file.
 pub fn open_own(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -72,8 +73,8 @@ pub fn unlock(file: &File, bytes: Range<u64>) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// The ranges within `bytes` that other descriptions have locked, in no order. The file may be open only for
-/// reading.
+/// Returns the ranges within `bytes` that other descriptions have locked, in no order. The file may be open
+/// only for reading.
 pub fn locked(file: &File, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let (mut found, mut rest) = (Vec::new(), vec![bytes]);
     while let Some(part) = rest.pop() {

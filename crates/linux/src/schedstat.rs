@@ -1,4 +1,4 @@
-//! How long a thread ran and how long it waited to run: `/proc/PID/task/TID/schedstat`.
+//! Reads how long a thread ran and how long it waited to run: `/proc/PID/task/TID/schedstat`.
 //!
 //! Cost: about 2 us per thread (open, read, close). The numbers of a thread that is running at this moment
 //! are as old as the last tick (up to 4 ms), unless [`refresh`] was called for its process first.
@@ -17,7 +17,7 @@ pub struct RunTime {
     pub ran_ns: u64,
     /// Nanoseconds runnable but waiting for a processor.
     pub waited_ns: u64,
-    /// The number of times that it was put on a processor.
+    /// The number of times that the thread was put on a processor.
     pub times: u64,
 }
 
@@ -34,8 +34,8 @@ fn parse(text: &str) -> io::Result<RunTime> {
     }
 }
 
-/// The number of times that a thread went to sleep, including times when it was stopped. Cost: a read of
-/// about 20 us.
+/// Returns the number of times that a thread went to sleep, including times when it was stopped. Cost: a read
+/// of about 20 us.
 pub fn sleeps(thread: Tid) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{thread}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -43,7 +43,7 @@ pub fn sleeps(thread: Tid) -> io::Result<u64> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "status without voluntary_ctxt_switches"))
 }
 
-/// Whether a thread runs or waits for a processor; false if it has ended. Cost: a read of about 2 us.
+/// Returns whether a thread runs or waits for a processor; false if it has ended. Cost: a read of about 2 us.
 pub fn is_runnable(thread: Tid) -> bool {
     ProcessStat::read(thread).is_some_and(|stat| stat.state == 'R')
 }

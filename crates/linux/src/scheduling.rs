@@ -55,7 +55,7 @@ impl Urgency {
     /// The most urgent priority; the kernel's own migration threads are above it.
     pub const MAX: Urgency = Urgency(99);
 
-    /// A priority, clamped to 1..=99.
+    /// Makes a priority, clamped to 1..=99.
     pub fn new(priority: u8) -> Self {
         Self(priority.clamp(1, 99))
     }
@@ -69,7 +69,7 @@ impl Urgency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
     Inherit,
-    /// They start as `Other { nice: 0 }`; required to fork from [`SchedulingPolicy::Deadline`].
+    /// Children start as `Other { nice: 0 }`; required to fork from [`SchedulingPolicy::Deadline`].
     Reset,
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> 
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The class that a thread is in.
+/// Returns the class that a thread is in.
 pub fn get(thread: Tid) -> io::Result<SchedulingPolicy> {
     let attributes = attributes_of(thread)?;
     let urgency = Urgency::new(u8::try_from(attributes.priority).unwrap_or(99));
@@ -175,7 +175,8 @@ pub fn get(thread: Tid) -> io::Result<SchedulingPolicy> {
     })
 }
 
-/// The slice of a fair thread. A kernel before 6.12 has no slices per thread: the result is zero there.
+/// Returns the slice of a fair thread. A kernel before 6.12 has no slices per thread: the result is zero
+/// there.
 pub(crate) fn slice_of(thread: Tid) -> io::Result<Duration> {
     Ok(Duration::from_nanos(attributes_of(thread)?.runtime))
 }
@@ -188,14 +189,14 @@ fn attributes_of(thread: Tid) -> io::Result<SchedulingAttributes> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(attributes) }
 }
 
-/// The threads of the process that has this number now.
+/// Returns the threads of the process that has this number now.
 pub fn threads_of(process: u32) -> io::Result<Vec<Tid>> {
     let entries = fs::read_dir(format!("/proc/{process}/task"))?;
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tid)).collect())
 }
 
-/// The nice value of a thread; in a class that is not fair, the value that applies again when it returns to a
-/// fair class.
+/// Returns the nice value of a thread; in a class that is not fair, the value that applies again when it
+/// returns to a fair class.
 pub fn nice_of(thread: Tid) -> io::Result<i32> {
     Ok(getpriority_process(thread.pid())?)
 }

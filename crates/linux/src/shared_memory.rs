@@ -28,14 +28,14 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// A new, zeroed region of at least `bytes`, rounded up to whole pages. Fails with `InvalidInput` for
-    /// zero bytes.
+    /// Creates a new, zeroed region of at least `bytes`, rounded up to whole pages. Fails with `InvalidInput`
+    /// for zero bytes.
     pub fn create(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::empty())
     }
 
-    /// Like [`create`](Self::create), for a region that only this process writes, and only through this
-    /// mapping: a process that gets the descriptor can only read. Needs Linux 5.1.
+    /// Does the same as [`create`](Self::create), for a region that only this process writes, and only
+    /// through this mapping: a process that gets the descriptor can only read. Needs Linux 5.1.
     pub fn create_published(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::FUTURE_WRITE)
     }
@@ -66,18 +66,18 @@ impl SharedMemory {
         Self::map_sealed(File::from(descriptor))
     }
 
-    /// The path by which processes of the same user open this region while this process lives.
+    /// Returns the path by which processes of the same user open this region while this process lives.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// The mapping, and the descriptor. Once all processes have mapped the region, the descriptor is no
-    /// longer needed: a program may have more regions than descriptors.
+    /// Returns the mapping and the descriptor. Once all processes have mapped the region, the descriptor is
+    /// no longer needed: a program may have more regions than descriptors.
     pub fn into_parts(self) -> (Mapping, OwnedFd) {
         (self.mapping, self.file.into())
     }
 
-    /// Returns its size in bytes, whole pages.
+    /// Returns the region's size in bytes, a multiple of the page size.
     pub const fn len(&self) -> usize {
         self.mapping.bytes()
     }
@@ -87,12 +87,12 @@ impl SharedMemory {
         false
     }
 
-    /// The address of its first byte, page-aligned. Valid as long as `self`.
+    /// Returns the address of the region's first byte, page-aligned. Valid as long as `self`.
     pub const fn start(&self) -> NonNull<u8> {
         self.mapping.start()
     }
 
-    /// The region as words that any process may change at any time.
+    /// Returns the region as words that any process may change at any time.
     pub fn words(&self) -> &[AtomicU32] {
         let words = self.mapping.bytes() / size_of::<AtomicU32>();
         // SAFETY: the mapping is page-aligned, readable and writable for `bytes` bytes until drop, its size
@@ -137,7 +137,7 @@ impl ReadOnlyMapping {
         Mapping::read_only(file.as_fd(), length(&file)?).map(Self)
     }
 
-    /// The region as words that its creator may change at any time. A store to them ends the process
+    /// Returns the region as words that its creator may change at any time. A store to them ends the process
     /// (SIGSEGV).
     pub fn words(&self) -> &[AtomicU32] {
         let words = self.0.bytes() / size_of::<AtomicU32>();
@@ -146,7 +146,7 @@ impl ReadOnlyMapping {
         unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU32>(), words) }
     }
 
-    /// Like [`words`](Self::words), as bytes.
+    /// Returns the region as [`words`](Self::words) does, but as bytes.
     pub fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU8>(), self.0.bytes()) }

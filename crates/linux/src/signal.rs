@@ -3,7 +3,7 @@
 /// The signals that Unisono sends or forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The terminal went away.
+    /// The terminal was closed.
     Hangup,
     Interrupt,
     Quit,

@@ -42,13 +42,14 @@ pub fn bound_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
 }
 
 /// Sets the room for received but unread bytes of a socket (`SO_RCVBUF`), at most `net.core.rmem_max`. The
-/// kernel also counts its own structures, and doubles the number for them. It no longer adapts the room of a
-/// TCP connection to the speed of the program.
+/// kernel also counts its own structures, and doubles the number for them. From then on it does not adapt the
+/// room of a TCP connection to the speed of the program.
 pub fn bound_unread(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(socket, bytes)?)
 }
 
-/// Whether a socket sends packets of IPv4 or IPv6. Fails with `ENOTSOCK` if the descriptor is no socket.
+/// Returns whether a socket sends packets of IPv4 or IPv6. Fails with `ENOTSOCK` if the descriptor is no
+/// socket.
 pub fn is_internet(socket: &impl AsFd) -> io::Result<bool> {
     Ok(matches!(sockopt::socket_domain(socket)?, AddressFamily::INET | AddressFamily::INET6))
 }

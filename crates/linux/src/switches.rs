@@ -36,9 +36,9 @@ const PREEMPTED: u64 = 1 << 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchReason {
-    /// It sleeps, or has ended.
+    /// The thread sleeps, or has ended.
     Asleep,
-    /// It was still runnable.
+    /// The thread was still runnable.
     Preempted,
     /// The kernel recorded only the start of the next thread.
     Unknown,
@@ -47,11 +47,11 @@ pub enum SwitchReason {
 /// At `time`, `from` stopped running on the processor and `to` started; thread 0 is the idle loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchChange {
-    /// On the monotonic clock.
+    /// The time of the switch, on the monotonic clock.
     pub time: Instant,
     /// The thread that ran until then.
     pub from: Tid,
-    /// The reason why it stopped running.
+    /// The reason why that thread stopped running.
     pub reason: SwitchReason,
     /// The thread that runs from then on.
     pub to: Tid,
@@ -90,8 +90,8 @@ struct PerfEventAttributes {
 }
 
 impl Recorder {
-    /// A recorder of this processor, not yet started. Fails with `EACCES` or `EPERM` without `CAP_PERFMON`,
-    /// and with `ENOENT` or `ENOSYS` on a kernel without perf events.
+    /// Makes a recorder of this processor, not yet started. Fails with `EACCES` or `EPERM` without
+    /// `CAP_PERFMON`, and with `ENOENT` or `ENOSYS` on a kernel without perf events.
     pub fn new(cpu: usize) -> io::Result<Recorder> {
         const SOFTWARE: u32 = 1;
         const DUMMY: u64 = 9;
@@ -183,7 +183,7 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
     let mut half = None;
     let mut rest = words;
     // a record: header (kind in 32 bits, flags in 16, length in bytes in 16), the other process and thread,
-    // the own ones, time
+    // the own process and thread, time
     while let [header, others @ ..] = rest {
         let (kind, flags, words) = (header & 0xffff_ffff, header >> 32 & 0xffff, (header >> 51) as usize);
         match (kind, others) {

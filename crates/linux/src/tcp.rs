@@ -61,15 +61,15 @@ pub struct Silence {
     pub last_received: Duration,
 }
 
-/// The number of segments with data that arrived on a connection, including segments out of order and
+/// Returns the number of segments with data that arrived on a connection, including segments out of order and
 /// duplicates: the traffic that the path carried, whether or not it could be delivered yet. The number wraps
 /// around. Fails with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
 pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
     Ok(info(&socket)?.word(Field::DataSegmentsIn))
 }
 
-/// The smoothed round-trip time to the peer's kernel; right after connecting, the round-trip time of the
-/// handshake. Fails as [`segments_received`] does.
+/// Returns the smoothed round-trip time to the peer's kernel; right after connecting, the round-trip time of
+/// the handshake. Fails as [`segments_received`] does.
 pub fn round_trip(socket: impl AsFd) -> io::Result<Duration> {
     Ok(Duration::from_micros(info(&socket)?.word(Field::RoundTrip).into()))
 }
@@ -79,9 +79,9 @@ fn info(socket: &impl AsFd) -> io::Result<Info> {
     unsafe { get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, [0; LENGTH]) }.map(Info)
 }
 
-/// Lets the kernel end an idle connection whose peer's kernel has not answered for about `within`: it probes
-/// after two fifths of that time, and three times more; never more often than once a second. Fails if the
-/// socket is not one of TCP.
+/// Lets the kernel end an idle connection whose peer's kernel has not answered for about `within`: it sends
+/// the first of three probes after two fifths of that time, and the other two a fifth apart, but never more
+/// than one a second. Fails if the socket is not a TCP socket.
 pub fn keep_alive(socket: impl AsFd, within: Duration) -> io::Result<()> {
     let fifth = (within / 5).max(Duration::from_secs(1));
     sockopt::set_tcp_keepidle(&socket, (2 * fifth).min(within.max(fifth)))?;

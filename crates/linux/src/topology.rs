@@ -35,17 +35,17 @@ pub struct Topology {
 pub struct Cpu {
     pub number: usize,
     pub package: usize,
-    /// All hardware threads of its core, itself included.
+    /// All hardware threads of the processor's core, itself included.
     pub siblings: CpuSet,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is nearest to the core.
+    /// The level of the cache; level 1 is nearest to the core.
     pub level: u8,
     pub kind: CacheKind,
     pub bytes: u64,
-    /// The processors that share it.
+    /// The processors that share the cache.
     pub shared_by: CpuSet,
 }
 
@@ -59,7 +59,7 @@ pub enum CacheKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryNode {
     pub number: usize,
-    /// The processors next to its memory.
+    /// The processors next to the node's memory.
     pub cpus: CpuSet,
 }
 
@@ -116,12 +116,12 @@ impl Topology {
         Cpu { number, package: package.unwrap_or(0), siblings }
     }
 
-    /// The numbers of all processors.
+    /// Returns the numbers of all processors.
     pub fn numbers(&self) -> CpuSet {
         self.cpus.iter().map(|cpu| cpu.number).collect()
     }
 
-    /// The hardware threads of each core, ascending by first thread.
+    /// Returns the hardware threads of each core, ascending by first thread.
     pub fn cores(&self) -> Vec<CpuSet> {
         let online = self.numbers();
         let mut cores: Vec<CpuSet> = Vec::new();
@@ -133,7 +133,7 @@ impl Topology {
         cores
     }
 
-    /// The part of the machine that consists of `allowed` processors.
+    /// Returns the part of the machine that consists of `allowed` processors.
     #[must_use]
     pub fn within(&self, allowed: &CpuSet) -> Self {
         let cut = |cpus: &CpuSet| cpus.intersection(allowed);
@@ -214,7 +214,7 @@ fn nodes(directory: &Path, online: &CpuSet) -> Vec<MemoryNode> {
     numbered(directory, "node").into_iter().filter_map(node).collect()
 }
 
-/// The numbers N of a directory's entries `PREFIXn`, ascending.
+/// Returns the numbers N of a directory's entries `PREFIXn`, ascending.
 fn numbered(directory: &Path, prefix: &str) -> BTreeSet<usize> {
     let Ok(entries) = fs::read_dir(directory) else { return BTreeSet::new() };
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok();

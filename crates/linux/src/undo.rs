@@ -57,7 +57,8 @@ pub struct Author {
 }
 
 impl Author {
-    /// The author that has this number now. An ended process gets the start 0 and does not live.
+    /// Returns the author that has this number now. If no process has the number, the author has the start 0,
+    /// and [`lives`](Self::lives) returns false.
     pub fn for_process(process: u32) -> Self {
         Self { process, started: start_time(process).unwrap_or(0) }
     }
@@ -66,7 +67,7 @@ impl Author {
         Self::for_process(std::process::id())
     }
 
-    /// Whether it is still running. If not, its records have to be undone.
+    /// Returns whether the process is still running. If not, the changes in its records have to be undone.
     pub fn lives(self) -> bool {
         runs(self.process, self.started)
     }
@@ -76,12 +77,12 @@ impl Author {
         PinnedProcess::identified(self.process, self.started).ok()
     }
 
-    /// Waits for its end; returns whether it ended in time.
+    /// Waits for the end of the process; returns whether it ended in time.
     pub fn has_ended(self, timeout: Duration) -> bool {
         self.hold().is_none_or(|held| held.has_ended(Some(timeout)).unwrap_or(false))
     }
 
-    /// Kills it and waits for its end; returns whether it ended in time.
+    /// Kills the process and waits for its end; returns whether it ended in time.
     pub fn kill(self, timeout: Duration) -> bool {
         let Some(held) = self.hold() else { return true };
         let _ = held.send(Signal::Kill); // it may have ended
@@ -111,7 +112,7 @@ pub struct PreparedFile {
 }
 
 impl UndoDirectory {
-    /// The directory at an absolute path; it need not exist yet.
+    /// Refers to the directory at an absolute path; it need not exist yet.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
@@ -120,7 +121,8 @@ impl UndoDirectory {
         &self.path
     }
 
-    /// The directory, if it exists. Fails with `PermissionDenied` if other users could have written into it.
+    /// Returns the directory, if it exists. Fails with `PermissionDenied` if other users could have written
+    /// into it.
     fn existing(&self) -> io::Result<Option<PrivateDirectory>> {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -129,7 +131,8 @@ impl UndoDirectory {
         }
     }
 
-    /// The names of its files that end with `suffix`, sorted; none if the directory does not exist.
+    /// Returns the names of the directory's files that end with `suffix`, sorted; none if the directory does
+    /// not exist.
     pub fn files(&self, suffix: &str) -> io::Result<Vec<String>> {
         let Some(directory) = self.existing()? else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(directory.path()) {
@@ -142,8 +145,8 @@ impl UndoDirectory {
         Ok(names)
     }
 
-    /// The text of a file; `None` if it does not exist. Fails with `PermissionDenied` if other users could
-    /// have written the file, or if it is a link or not a regular file.
+    /// Reads the text of a file; `None` if it does not exist. Fails with `PermissionDenied` if other users
+    /// could have written the file, or if it is a link or not a regular file.
     pub fn read(&self, name: &str) -> io::Result<Option<String>> {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);
@@ -232,7 +235,8 @@ impl UndoDirectory {
         }
     }
 
-    /// Removes the directory if it is empty, and then its parent if that is empty too and has a name of ours.
+    /// Removes the directory if it is empty, and then its parent if that is empty too and has one of
+    /// Unisono's names.
     pub fn remove_if_empty(&self) {
         let is_ours = |above: &&Path| {
             let name = above.file_name().map(OsStr::as_bytes);
@@ -294,7 +298,7 @@ fn open_directory(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
 }
 
-/// Whether a path still leads to the file that was opened through it.
+/// Returns whether a path still leads to the file that was opened through it.
 fn is_same(held: &File, path: &Path) -> bool {
     let number = |found: fs::Metadata| (found.dev(), found.ino());
     let (held, there) = (held.metadata().map(number), fs::symlink_metadata(path).map(number));

@@ -79,7 +79,7 @@ impl UnitFile {
         Ok(path)
     }
 
-    /// The unit's path. Fails unless the unit exists and begins with its mark.
+    /// Returns the unit's path. Fails unless the unit exists and begins with its mark.
     pub fn installed(&self, root: &Path) -> Result<PathBuf, UnitFileError> {
         let (path, _) = self.places(root);
         match fs::read_to_string(&path) {
@@ -93,7 +93,7 @@ impl UnitFile {
         }
     }
 
-    /// The paths of the unit, and of the link that enables it.
+    /// Returns the paths of the unit, and of the link that enables it.
     fn places(&self, root: &Path) -> (PathBuf, PathBuf) {
         let directory = root.join(DIRECTORY);
         let link = directory.join(format!("{}.wants", self.wanted_by)).join(&self.name);
@@ -106,13 +106,14 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> UnitFile
     move |source| UnitFileError::File { what, path, source }
 }
 
-/// An argument of a command line in a unit: quoted, with specifiers (`%`) and variables (`$`) escaped.
+/// Returns an argument of a command line in a unit: quoted, with specifiers (`%`) and variables (`$`)
+/// escaped.
 #[must_use]
 pub fn argument(text: &str) -> String {
     program(text).replace('$', "$$")
 }
 
-/// The first word of a command line, where systemd replaces no variables.
+/// Returns the first word of a command line, where systemd replaces no variables.
 #[must_use]
 pub fn program(text: &str) -> String {
     let mut quoted = String::from("\"");

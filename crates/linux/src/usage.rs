@@ -19,7 +19,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The usage from `start` to `self`.
+    /// Returns the usage from `start` to `self`.
     #[must_use]
     pub fn since(self, start: Self) -> Self {
         Self {
@@ -30,18 +30,18 @@ impl Usage {
     }
 }
 
-/// The usage of this process until now.
+/// Returns the usage of this process until now.
 pub fn of_this_process() -> Usage {
     read(libc::RUSAGE_SELF)
 }
 
-/// The usage of the calling thread until now.
+/// Returns the usage of the calling thread until now.
 pub fn of_this_thread() -> Usage {
     read(libc::RUSAGE_THREAD)
 }
 
-/// The usage of all children that this process has waited for, and of their own waited-for descendants
-/// (`RUSAGE_CHILDREN`).
+/// Returns the usage of all children that this process has waited for, and of their own waited-for
+/// descendants (`RUSAGE_CHILDREN`).
 pub fn of_collected_children() -> Usage {
     read(libc::RUSAGE_CHILDREN)
 }

@@ -2,7 +2,8 @@
 //!
 //! The idea: a shared machine is never quiet, and steady load is a property of the machine, not a
 //! disturbance. The study watches the machine for a few seconds while it does nothing itself, in windows.
-//! Load that differs little between the windows is steady; answers then hold for this machine with this load.
+//! Load that differs little between the windows is steady; the study's answers then hold for this machine
+//! with this load.
 //!
 //! Cost: none here; `unisono-study` reads the ticks.
 
@@ -21,9 +22,9 @@ const TICK_ERROR: f64 = 0.05;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadPattern {
-    /// Others took at most [`DISTURBANCE_LIMIT`].
+    /// Other programs took at most [`DISTURBANCE_LIMIT`].
     Quiet,
-    /// Others took about the same in each window.
+    /// Other programs took about the same share in each window.
     Steady,
     Unsteady,
 }
@@ -54,12 +55,12 @@ impl BackgroundLoad {
         Some(Self { pattern, share, steal: steal as f64 / all as f64 })
     }
 
-    /// The share that others take without disturbing a run.
+    /// Returns the share that others take without disturbing a run.
     pub fn steady_share(self) -> f64 {
         if self.pattern == LoadPattern::Steady { self.share } else { 0.0 }
     }
 
-    /// The load in words, for a machine with this number of processors; `None` for a quiet machine.
+    /// Returns the load in words, for a machine with this number of processors; `None` for a quiet machine.
     pub fn in_words(self, processors: u32) -> Option<String> {
         let taken = format!("{:.1} of {processors} processors", self.share * f64::from(processors));
         match self.pattern {

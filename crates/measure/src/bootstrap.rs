@@ -39,7 +39,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The highest confidence level that an interval for the median of `n` values can reach.
+    /// Returns the highest confidence level that an interval for the median of `n` values can reach.
     pub fn attainable_level(&self) -> f64 {
         if self.n == 0 {
             0.0
@@ -48,13 +48,13 @@ impl Estimate {
         }
     }
 
-    /// The confidence level that a report may claim: the level asked for, or less if there are too few
-    /// values.
+    /// Returns the confidence level that a report may claim: the level asked for, or less if there are too
+    /// few values.
     pub fn honest_level(&self) -> f64 {
         self.level.min(self.attainable_level())
     }
 
-    /// The estimate of the inverse ratio: of A / B, the estimate of B / A.
+    /// Returns the estimate of the inverse ratio: of A / B, the estimate of B / A.
     #[must_use]
     pub fn inverse(self) -> Self {
         Self { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
@@ -65,7 +65,7 @@ impl Estimate {
     }
 }
 
-/// The median of the finite values with its percentile interval; `None` if there are none.
+/// Returns the median of the finite values with its percentile interval; `None` if there are none.
 pub fn median_interval(values: &[f64], level: f64, seed: u64) -> Option<Estimate> {
     let values = quantile::sorted(values);
     let value = quantile::sorted_quantile(&values, 0.5)?;
@@ -115,7 +115,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, prop, prop_assert, proptest};
     use rand::Rng;
 
-    /// The medians of all n^n equally likely resamples; the drawn resamples approximate them.
+    /// Returns the medians of all n^n equally likely resamples; the drawn resamples approximate them.
     fn all_medians(values: &[f64]) -> Vec<f64> {
         let n = values.len();
         let mut medians = Vec::new();
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// A log-normal value by the Box-Muller transform: skewed, as durations are.
+    /// Draws a log-normal value by the Box-Muller transform: skewed, as durations are.
     fn skewed(random: &mut Pcg64Mcg) -> f64 {
         let (u, v): (f64, f64) = (1.0 - random.random::<f64>(), random.random());
         ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()).exp()

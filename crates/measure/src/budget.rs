@@ -1,5 +1,5 @@
-//! Whether the runs of a variant kept a budget. The median of the runs, or every single run, is compared with
-//! the budget's upper or lower limit.
+//! Judges whether the runs of a variant kept a budget. The median of the runs, or every single run, is
+//! compared with the budget's upper or lower limit.
 
 use crate::quantile;
 use crate::record::{Budget, RunLine};

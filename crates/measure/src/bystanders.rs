@@ -1,4 +1,5 @@
-//! Processor time that bystanders lost to a gain: how much they had beside each side of a comparison.
+//! Processor time that bystanders lost when a variant gained: the processor time that they had during the
+//! runs of each side of a comparison.
 //!
 //! A scheduler that takes processors from other programs makes its own programs faster without being a better
 //! scheduler. Bystanders are the programs of a run that the comparison does not judge
@@ -16,7 +17,7 @@ use crate::record::{Outcome, RunLine, Verdict};
 /// length of a quick run).
 const MIN_DIFFERENCE: f64 = 0.02;
 
-/// Median processor time of the bystanders beside each side of a comparison, in processors.
+/// Median processor time of the bystanders during the runs of each side of a comparison, in processors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BystanderTime {
     pub beside_variant: f64,

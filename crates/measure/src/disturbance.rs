@@ -1,11 +1,12 @@
-//! Whether a run is data although other programs or the hypervisor took processors during it.
+//! Decides whether a run counts as data, although other programs or the hypervisor took processors during it.
 //!
 //! The idea: the kernel counts processor time in ticks of 10 ms, and a single tick is 7 to 100 % of a run
-//! that lasts some milliseconds. So ticks disturb a run only if chance gives as many ticks in less than one
-//! run of a hundred (`SIGNIFICANCE`) at the greatest rate that is harmless (exact binomial test). A harmless
-//! rate exceeds the normal rate by at most [`DISTURBANCE_LIMIT`]; the normal rate is the steady load before
-//! the study ([`BackgroundLoad`]), and the steal of the study so far. The samples of a run that is too short
-//! for a share may acquit it: if they hardly scatter, the ticks fell outside the measured part.
+//! that lasts some milliseconds. So the ticks that were taken count as a disturbance only if, at the greatest
+//! harmless rate, chance would give as many in less than one run of a hundred (`SIGNIFICANCE`; exact binomial
+//! test). A harmless rate exceeds the normal rate by at most [`DISTURBANCE_LIMIT`]; the normal rate is the
+//! steady load before the study ([`BackgroundLoad`]), and the steal of the study so far. The samples of a run
+//! that is too short for a share can show that it was not disturbed: if they hardly scatter, the ticks fell
+//! outside the measured part.
 //!
 //! Cost: one multiplication for each tick taken. When not to use: ticks that come in bursts are not
 //! independent, so the test is stricter with bursts than its level says.
@@ -14,18 +15,18 @@ use crate::background::BackgroundLoad;
 use crate::record::Figure;
 use crate::tick_share::{DISTURBANCE_LIMIT, TickShare};
 
-/// In a run of fewer ticks, one tick is more than [`DISTURBANCE_LIMIT`].
+/// In a run of fewer ticks than this, a single tick is a greater share than [`DISTURBANCE_LIMIT`].
 const MIN_SHARE_TICKS: u64 = 50;
 
 /// The weight of the prior of the normal rate of steal: the rate starts as if this many ticks (a few seconds)
 /// had been seen, with the steal of the time before the study or, if that is unknown, without steal.
 const STEAL_PRIOR_TICKS: f64 = 500.0;
 
-/// The least number of samples whose scatter acquits a short run.
+/// The least number of samples whose scatter can show that a short run was not disturbed.
 const MIN_SAMPLES: u64 = 20;
 
-/// The greatest distance of the quartiles, as a share of the median, of samples that acquit a short run.
-/// Chosen, not measured.
+/// The greatest distance of the quartiles, as a share of the median, at which samples show that a short run
+/// was not disturbed. Chosen, not measured.
 const MAX_QUIET_SCATTER: f64 = 0.25;
 
 /// What is normal on this machine while a study runs.
@@ -46,7 +47,7 @@ impl NormalLoad {
         self.steal += steal;
     }
 
-    /// Whether other programs took more during a run than is normal.
+    /// Returns whether other programs took more during a run than is normal.
     pub fn is_foreign(&self, foreign: TickShare) -> bool {
         foreign.exceeds(self.steady_share() + DISTURBANCE_LIMIT)
     }
@@ -90,7 +91,7 @@ impl NormalLoad {
     }
 }
 
-/// Whether the run's own samples are many and close together.
+/// Returns whether the run's own samples are many and close together.
 fn hardly_scatters(figures: &[Figure]) -> bool {
     let mut sampled = figures.iter().filter_map(|figure| figure.distribution).peekable();
     sampled.peek().is_some()
@@ -119,7 +120,8 @@ mod tests {
     #[test]
     fn a_single_tick_throws_no_short_run_away_and_a_stranger_still_does() {
         let quiet = NormalLoad::default();
-        // the median runs that were thrown away on a quiet machine: 69 and 8.5 ms on two processors
+        // an earlier rule discarded runs with a median length of 69 and of 8.5 ms (14 and 2 ticks of two
+        // processors) on a quiet machine
         for all in [1, 2, 14] {
             assert_eq!(quiet.disturbance(ticks(0, all), ticks(1, all), &[]), None, "one of {all}");
         }

@@ -1,4 +1,5 @@
-//! How much stands behind a figure: the rounds in which it was measured, and the spread of its runs.
+//! States how well a figure is supported: the number of rounds in which it was measured, and the spread of
+//! its runs.
 //!
 //! A round is a repetition of a study: its runs are neighbors in time, so a disturbance of minutes spoils all
 //! runs of a round alike. Figures of fewer than [`MIN_ROUNDS`] rounds are *seen once*: they are shown, and

@@ -59,7 +59,7 @@ impl Histogram {
         self.buckets.len()
     }
 
-    /// The number of samples of at most this duration, exact to the histogram's two or three digits.
+    /// Returns the number of samples of at most this duration, exact to the histogram's two or three digits.
     pub fn count_up_to(&self, longest: Duration) -> u64 {
         self.buckets.count_between(0, u64::try_from(longest.as_nanos()).unwrap_or(MAX_VALUE))
     }
@@ -68,13 +68,13 @@ impl Histogram {
         self.buckets.is_empty()
     }
 
-    /// The mean of the samples in nanoseconds; 0 without samples.
+    /// Returns the mean of the samples in nanoseconds; 0 without samples.
     pub fn mean(&self) -> f64 {
         self.buckets.mean()
     }
 
-    /// The distribution, each value divided by `nanos_per_unit` (1 for ns, 1,000 for us); `None` without
-    /// samples.
+    /// Returns the distribution, each value divided by `nanos_per_unit` (1 for ns, 1,000 for us); `None`
+    /// without samples.
     pub fn distribution(&self, nanos_per_unit: f64) -> Option<Distribution> {
         if self.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Whether a handful of runs has *one* center, or falls into two clusters.
+//! Decides whether a handful of runs has *one* center, or falls into two clusters.
 //!
 //! The idea: on plain Linux the same pair of spinning programs runs at 37,000 or at millions of barriers a
 //! second, different from one start to the next. The median of such runs describes no run at all. So the
@@ -6,9 +6,9 @@
 //! stands out: a factor of at least [`MIN_FACTOR`] between the neighbors, and at least [`MIN_GAP_RATIO`]
 //! times the mean gap within the two sides. Each mode comes with its number of runs.
 //!
-//! Deliberately simpler than a dip test: with five to ten runs a dip test has no power, and the gaps that
-//! matter here are factors, not per cents. A single run far from the others is reported as a mode of one run:
-//! with n = 5 an outlier looks the same as a rare mode, and hiding it would be the worse error.
+//! This rule is deliberately simpler than a dip test: with five to ten runs a dip test has no power, and the
+//! gaps that matter here are factors, not per cents. A single run far from the others is reported as a mode
+//! of one run: with n = 5 an outlier looks the same as a rare mode, and hiding it would be the worse error.
 //!
 //! When not to use: with more than two modes only the two sides of the largest gap are reported.
 //!
@@ -59,8 +59,8 @@ impl fmt::Display for TwoModes {
     }
 }
 
-/// The two modes of the values, if there are two; values that are not finite are left out. Values of zero (a
-/// starved program) form a mode of their own beside other values.
+/// Returns the two modes of the values, if there are two; values that are not finite are left out. Values of
+/// zero (a starved program) form a mode of their own beside other values.
 pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     let sorted = quantile::sorted(values);
     if sorted.len() < 3 || sorted[0] < 0.0 {

@@ -1,10 +1,10 @@
-//! Why figures are doubtful, in words that name the remedy.
+//! Explains why figures are doubtful, in words that name the remedy.
 //!
-//! The idea: four kinds of noise spoil a measurement, and each has its own remedy. *Foreign load* just before
-//! a run: another program wants the processors. Load that was steady before the study is no noise
-//! ([`crate::background`]). *Steal* during the runs: the hypervisor gave the processors to another guest; the
-//! kernel counts it in ticks of 10 ms, so it is summed over runs. *Scatter* between repetitions. *Drift* over
-//! the sequence: the machine gets slower or faster while the study runs. Two modes are not scatter:
+//! The idea: four kinds of noise spoil a measurement, and each has its own remedy. *Foreign load*: just
+//! before a run, another program used the processors. Load that was steady before the study is no noise
+//! ([`crate::background`]). *Steal*: during the runs, the hypervisor gave the processors to another guest;
+//! the kernel counts steal in ticks of 10 ms, so it is summed over runs. *Scatter*: the repetitions differ
+//! much. *Drift*: the machine gets slower or faster while the study runs. Two modes are not scatter:
 //! [`crate::modes`] reports them.
 //!
 //! Cost: drift uses Kendall's rank correlation, quadratic in the number of runs.
@@ -133,7 +133,7 @@ pub fn study_warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) 
     warnings
 }
 
-/// Whether other programs used the processors just before the run, and not steadily.
+/// Returns whether other programs used the processors just before the run, and not steadily.
 pub fn has_foreign_load(run: &RunLine) -> bool {
     let is_steady = run.host.background.is_some_and(|load| load.pattern == LoadPattern::Steady);
     !is_steady && run.host.foreign_load.is_some_and(|load| load >= FOREIGN_LOAD_LIMIT)

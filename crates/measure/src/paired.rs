@@ -16,7 +16,7 @@ pub const TIE_TOLERANCE: f64 = 0.005;
 /// Fewer pairs than this give no verdict: two pairs agree by chance every second time.
 pub const MIN_PAIRS: usize = 3;
 
-/// The greatest width of an interval that contains one and means *no difference*.
+/// The greatest width at which an interval that contains one means *no difference*.
 pub(crate) const SAME_WIDTH: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Comparison {
     /// Number of pairs whose ratio favors the other side by more than [`TIE_TOLERANCE`].
     pub losses: usize,
     pub ties: usize,
-    /// Pairs without a ratio: the run compared with delivered zero, or a value is not finite.
+    /// Pairs without a ratio: the value of the other side is zero, or a value is not finite.
     pub undefined: usize,
     /// P-value of the two-sided sign test: the probability of counts at least as lopsided if neither variant
     /// is better.
@@ -49,9 +49,9 @@ pub enum Finding {
 }
 
 impl Comparison {
-    /// The conclusion at the comparison's level; `better` says whether ratios above or below one are good.
-    /// Differences below [`TIE_TOLERANCE`] are *the same*. An interval that contains one and is wider than
-    /// ten per cent is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
+    /// Returns the conclusion at the comparison's level; `better` says whether ratios above or below one are
+    /// good. Differences below [`TIE_TOLERANCE`] are *the same*. An interval that contains one and is wider
+    /// than ten per cent is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
     pub fn finding(&self, better: Better) -> Finding {
         let Estimate { low, high, .. } = self.ratio;
         let above = low > 1.0 + TIE_TOLERANCE;

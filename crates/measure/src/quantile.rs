@@ -16,7 +16,7 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The quantile `q` (clamped to 0..=1) of ascending values; `None` without values.
+/// Returns the quantile `q` (clamped to 0..=1) of ascending values; `None` without values.
 pub fn sorted_quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = q.clamp(0.0, 1.0) * last as f64;
@@ -25,12 +25,12 @@ pub fn sorted_quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(low + (high - low) * (place - below as f64))
 }
 
-/// The quantile `q` of values in any order; `None` if none is finite.
+/// Returns the quantile `q` of values in any order; `None` if none is finite.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     sorted_quantile(&sorted(values), q)
 }
 
-/// The median; `None` if no value is finite.
+/// Returns the median; `None` if no value is finite.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }

@@ -298,7 +298,7 @@ pub enum Outcome {
     Skipped,
     /// The run started and failed; `reason` says how. No figures.
     Failed,
-    /// Stopped by the user while it ran. No figures.
+    /// The user stopped the run. No figures.
     Interrupted,
     /// Planned, but the study's time was over before the run began; `reason` says so. No figures.
     Cut,
@@ -374,7 +374,7 @@ impl Figure {
         Self { curve: Some(Box::new(Curve { x: x.to_owned(), points })), ..self }
     }
 
-    /// A figure whose value is the distribution's median; keeps the distribution.
+    /// Makes a figure whose value is the distribution's median; keeps the distribution.
     pub fn from_distribution(name: impl Into<String>, unit: &str, distribution: Distribution) -> Self {
         Self { distribution: Some(distribution), ..Self::new(name, distribution.median, unit) }
     }

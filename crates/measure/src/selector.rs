@@ -55,19 +55,19 @@ pub enum BadSelector {
 }
 
 impl Selector {
-    /// The value of a run: the figure, or the quotient of two figures.
+    /// Returns the value of a run: the figure, or the quotient of two figures.
     pub fn value_of(&self, run: &RunLine) -> Option<f64> {
         run.quotient(&self.figure, self.divisor.as_deref())
     }
 
-    /// The parameter values that the conditions select among these runs. [`Condition::Each`] selects no
-    /// value. `None` if no run has the parameter.
+    /// Returns the parameter values that the conditions select among these runs. [`Condition::Each`] selects
+    /// no value. `None` if no run has the parameter.
     pub fn place(&self, runs: &[&RunLine]) -> Option<BTreeMap<String, Value>> {
         let fixed = self.conditions.iter().filter(|(_, condition)| **condition != Condition::Each);
         fixed.map(|(name, condition)| Some((name.clone(), condition.value(name, runs)?))).collect()
     }
 
-    /// The values of the first variant that has any, in the order of the runs.
+    /// Returns the values of the first variant that has any, in the order of the runs.
     pub fn values(&self, runs: &[&RunLine]) -> Vec<f64> {
         let Some(place) = self.place(runs) else { return Vec::new() };
         let values_of = |variant: &String| -> Vec<f64> {
@@ -81,13 +81,13 @@ impl Selector {
         quantile::median(&self.values(runs))
     }
 
-    /// The same selector for one other variant, compared with nothing.
+    /// Returns the same selector for one other variant, compared with nothing.
     #[must_use]
     pub fn of_variant(&self, variant: &str) -> Self {
         Self { variants: vec![variant.to_owned()], against: None, ..self.clone() }
     }
 
-    /// Whether a comparison at parameter values answers this selector: the same sides and figure, all
+    /// Returns whether a comparison at parameter values answers this selector: the same sides and figure, all
     /// conditions, and no split by another parameter.
     pub fn is_answered_by(&self, verdict: &Verdict, place: &BTreeMap<String, Value>) -> bool {
         self.variants.contains(&verdict.variant)
@@ -103,7 +103,7 @@ impl Selector {
 }
 
 impl Condition {
-    /// The selected value of the parameter among these runs.
+    /// Returns the selected value of the parameter among these runs.
     pub fn value(&self, name: &str, runs: &[&RunLine]) -> Option<Value> {
         let numbers =
             runs.iter().filter_map(|run| run.parameters.get(name)).filter(|value| value.is_number());
@@ -118,17 +118,17 @@ impl Condition {
     }
 }
 
-/// The conditions that hold at these parameter values.
+/// Returns the conditions that hold at these parameter values.
 pub fn conditions(place: &BTreeMap<String, Value>) -> BTreeMap<String, Condition> {
     place.iter().map(|(name, value)| (name.clone(), Condition::Is(value.clone()))).collect()
 }
 
-/// Whether two values of a parameter are the same; `2` and `2.0` are.
+/// Returns whether two values of a parameter are the same; `2` and `2.0` are.
 pub(crate) fn same_value(a: &Value, b: &Value) -> bool {
     a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a == b)
 }
 
-/// The values of a parameter in these runs, ascending: numbers before the others.
+/// Returns the values of a parameter in these runs, ascending: numbers before the others.
 pub fn parameter_values<'r>(runs: &[&'r RunLine], name: &str) -> Vec<&'r Value> {
     let mut values: Vec<&Value> = runs.iter().filter_map(|run| run.parameters.get(name)).collect();
     values.sort_by(|a, b| match (a.as_f64(), b.as_f64()) {

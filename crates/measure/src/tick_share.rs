@@ -26,8 +26,8 @@ impl TickShare {
         (self.all > 0).then(|| self.taken as f64 / self.all as f64)
     }
 
-    /// Whether so many ticks were taken that a rate of at most `rate` does not explain them: at that rate,
-    /// chance gives as many with a probability below `SIGNIFICANCE`.
+    /// Returns whether more ticks were taken than a rate of at most `rate` explains: at that rate, the
+    /// probability of at least so many ticks is below `SIGNIFICANCE`.
     pub fn exceeds(self, rate: f64) -> bool {
         self.taken > 0 && tail(self.taken.min(self.all), self.all, rate) < SIGNIFICANCE
     }
@@ -49,7 +49,7 @@ impl Sum for TickShare {
     }
 }
 
-/// The probability of at least `taken` of `all` ticks, each taken with probability `rate`.
+/// Returns the probability of at least `taken` of `all` ticks, each taken with probability `rate`.
 pub(crate) fn tail(taken: u64, all: u64, rate: f64) -> f64 {
     if rate >= 1.0 {
         return 1.0;

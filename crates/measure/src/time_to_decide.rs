@@ -1,9 +1,9 @@
-//! How much longer a study must measure until an undecided comparison is decided.
+//! Computes how much longer a study must measure until an undecided comparison is decided.
 //!
 //! The idea: the interval of a median shrinks with the square root of the number of pairs. A comparison is
-//! decided when its interval leaves one, or when the interval is narrow around one; the nearer of the two
-//! counts. The time for one pair is the time that the pairs so far took, disturbed runs included, so a
-//! machine that spoils half of the runs needs twice the time.
+//! decided when its interval no longer contains one, or when the interval is narrow around one; the case that
+//! needs fewer pairs counts. The time for one pair is the time that the pairs so far took, disturbed runs
+//! included, so a machine that spoils half of the runs needs twice the time.
 //!
 //! Cost: a few multiplications. When not to use: an interval of three pairs is itself uncertain by half, and
 //! so is the time.
@@ -22,8 +22,8 @@ const MARGIN: f64 = 1.5;
 /// The longest time that is stated: a longer one is no plan.
 const MAX_TIME: Duration = Duration::from_secs(100 * 3600);
 
-/// The number of pairs with which an undecided comparison is decided, if further pairs are like those so far;
-/// `None` if it is decided.
+/// Returns the number of pairs with which an undecided comparison is decided, if further pairs are like those
+/// so far; `None` if it is decided.
 pub fn pairs_to_decide(comparison: &Comparison, better: Better) -> Option<f64> {
     if comparison.finding(better) != Finding::Undecided {
         return None;
@@ -40,7 +40,7 @@ pub fn pairs_to_decide(comparison: &Comparison, better: Better) -> Option<f64> {
     Some((n * leaves_one.min(is_same) * MARGIN).ceil().max(n + 1.0).max(MIN_PAIRS as f64))
 }
 
-/// The time until the comparison of these runs is decided; `None` if it is decided, or if nothing was
+/// Returns the time until the comparison of these runs is decided; `None` if it is decided, or if nothing was
 /// measured and no run was disturbed. `runs` are the runs of both sides, `pairs` the number of their pairs.
 pub(crate) fn time_to_decide(
     comparison: Option<&Comparison>,
@@ -70,8 +70,8 @@ struct RepeatedRun {
     taken_s: f64,
 }
 
-/// The time until each variant at each parameter point of these runs has the rounds that a conclusion needs;
-/// `None` if each has, or if more time does not help.
+/// Returns the time until each variant at each parameter point of these runs has the rounds that a conclusion
+/// needs; `None` if each has, or if more time does not help.
 pub fn time_to_see_again(runs: &[&RunLine]) -> Option<Duration> {
     let mut rows: BTreeMap<(&str, &str, String), RepeatedRun> = BTreeMap::new();
     let tried = runs.iter().filter(|run| matches!(run.outcome, Outcome::Measured | Outcome::Disturbed));
@@ -90,7 +90,7 @@ pub fn time_to_see_again(runs: &[&RunLine]) -> Option<Duration> {
     (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(MAX_TIME.as_secs_f64())))
 }
 
-/// The time in words, for example `about 6 min more`.
+/// Returns the time in words, for example `about 6 min more`.
 pub fn in_words(time: Duration) -> String {
     match time.as_secs_f64() {
         s if s >= MAX_TIME.as_secs_f64() => "more than 100 h more".to_owned(),

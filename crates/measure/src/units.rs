@@ -94,7 +94,8 @@ impl fmt::Display for Readable {
     }
 }
 
-/// A number for readers: three significant digits below a thousand, groups of three digits from there on.
+/// Formats a number for readers: three significant digits below a thousand, groups of three digits from there
+/// on.
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() || magnitude < 100.0 {

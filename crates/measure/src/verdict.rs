@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl RunLine {
-    /// The value of a figure, if this run measured it.
+    /// Returns the value of a figure, if this run measured it.
     pub fn value(&self, figure: &str) -> Option<f64> {
         (self.outcome == Outcome::Measured)
             .then(|| self.figures.iter().find(|f| f.name == figure).map(|f| f.value))
@@ -25,20 +25,20 @@ impl RunLine {
             .filter(|v| v.is_finite())
     }
 
-    /// The value of a figure, or its quotient by another figure of the run.
+    /// Returns the value of a figure, or its quotient by another figure of the run.
     pub fn quotient(&self, figure: &str, divisor: Option<&str>) -> Option<f64> {
         let value = self.value(figure)?;
         let Some(divisor) = divisor else { return Some(value) };
         Some(value / self.value(divisor)?).filter(|quotient| quotient.is_finite())
     }
 
-    /// The curve of a figure over the x axis `x`, if this run measured it.
+    /// Returns the curve of a figure over the x axis `x`, if this run measured it.
     pub fn curve(&self, figure: &str, x: &str) -> Option<&[(f64, f64)]> {
         let figure = self.figures.iter().find(|f| f.name == figure && self.outcome == Outcome::Measured)?;
         figure.curve.as_ref().filter(|curve| curve.x == x).map(|curve| curve.points.as_slice())
     }
 
-    /// Whether the run's parameters have all these values.
+    /// Returns whether the run's parameters have all these values.
     pub fn has_parameters(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
         only.iter()
             .all(|(name, wanted)| self.parameters.get(name).is_some_and(|value| same_value(value, wanted)))
@@ -46,12 +46,12 @@ impl RunLine {
 }
 
 impl Verdict {
-    /// The value of a run that this verdict compares: a figure, or work per processor time obtained.
+    /// Returns the value of a run that this verdict compares: a figure, or work per processor time obtained.
     pub fn value_of(&self, run: &RunLine) -> Option<f64> {
         run.quotient(&self.figure, self.divisor.as_deref())
     }
 
-    /// The values that this verdict compares at these parameter values.
+    /// Returns the values that this verdict compares at these parameter values.
     pub fn selector(&self, place: &BTreeMap<String, serde_json::Value>) -> Selector {
         Selector {
             variants: vec![self.variant.clone()],
@@ -62,7 +62,7 @@ impl Verdict {
         }
     }
 
-    /// The comparison in words: `gangs against pinned threads, idle cores`.
+    /// Returns the comparison in words: `gangs against pinned threads, idle cores`.
     pub fn in_words(&self) -> String {
         if !self.words.is_empty() {
             return self.words.clone();
@@ -77,7 +77,7 @@ impl Verdict {
 }
 
 impl From<&Selector> for Verdict {
-    /// The comparison of the first variant. The parameter with a condition for each value splits it.
+    /// Makes the comparison of the first variant. The parameter with a condition for each value splits it.
     fn from(of: &Selector) -> Self {
         let by = of.conditions.iter().find(|(_, condition)| **condition == Condition::Each);
         let only = of.conditions.iter().filter_map(|(name, condition)| match condition {
@@ -331,8 +331,8 @@ const VALUE_TOLERANCE: f64 = 0.1;
 /// Lower bound of the tolerance: effects of 1.5 % and 1.7 % count as equal.
 const MIN_TOLERANCE: f64 = 0.02;
 
-/// Whether the ratio found meets the expected one, in the sense of [`ExpectedKind`]. `None` if no ratio is
-/// expected.
+/// Returns whether the ratio found meets the expected one, in the sense of [`ExpectedKind`]. `None` if no
+/// ratio is expected.
 pub fn meets_expectation(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     let expected = verdict.expected?;
     Some(match (verdict.expected_kind, verdict.better) {
@@ -342,8 +342,8 @@ pub fn meets_expectation(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     })
 }
 
-/// Whether a ratio equals the expected one: its interval contains it, or they differ by at most a tenth of
-/// the effect.
+/// Returns whether a ratio equals the expected one: its interval contains it, or they differ by at most a
+/// tenth of the effect.
 pub fn is_as_expected(ratio: &Estimate, expected: f64) -> bool {
     // effects are compared as factors: 2 and 1/2 are equally far from no effect
     let (effect, off) = (expected.ln().abs(), (ratio.value / expected).ln().abs());
@@ -357,8 +357,8 @@ pub fn at_least_one(c: &Comparison) -> Comparison {
     Comparison { ratio: if is_less { c.ratio.inverse() } else { c.ratio }, ..*c }
 }
 
-/// Like [`at_least_one`], but leaves a comparison without difference as it is: an interval around one is then
-/// easiest to read.
+/// Does the same as [`at_least_one`], but returns a comparison without difference unchanged: an interval
+/// around one is then easiest to read.
 pub fn for_display(c: &Comparison, finding: Finding) -> Comparison {
     if finding == Finding::Same { *c } else { at_least_one(c) }
 }

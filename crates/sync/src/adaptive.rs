@@ -22,7 +22,8 @@ use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::{Duration, Ticks};
 
 /// A yield that takes longer than this let a foreign thread run: a slice of the fair scheduler lasts 2 to 4
-/// ms, while a member of the group yields back within microseconds (a switch among members measured 0.5 us).
+/// ms, while a member of the group yields back within microseconds (a switch between members takes 0.5 us,
+/// measured).
 pub(crate) const LONG_YIELD: Duration = Duration::from_millis(1);
 
 /// The spin when all members that last ran on this core have arrived: about two context switches
@@ -45,7 +46,7 @@ impl WaitHints<'_> {
         self.regime.advice(self.crowded)
     }
 
-    /// Whether the awaited members may be running right now.
+    /// Returns whether the awaited members may be running right now.
     fn awaited_may_run(&self) -> bool {
         self.last_cpus.map_or(!self.crowded, |last_cpus| last_cpus.awaited_may_run(self.crowded))
     }

@@ -34,8 +34,8 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// The fence of the frequent side of an asymmetric handshake: stops the compiler from reordering; costs no
-/// instruction.
+/// Executes the fence of the frequent side of an asymmetric handshake. The fence stops the compiler from
+/// reordering, and costs no instruction.
 #[inline]
 pub fn light_fence() {
     #[cfg(loom)]

@@ -70,8 +70,8 @@ pub fn poll_briefly(polls: u32, mut ready: impl FnMut() -> bool) -> bool {
 }
 
 /// The number of polls between two readings of the clock. Eight pauses take 50 to 400 ns, depending on the
-/// processor; by so much a budget of some microseconds may be exceeded. A reading takes 8 to 20 ns; a reading
-/// at each poll would take as long as the poll.
+/// processor; a budget of some microseconds may be exceeded by that much. A reading takes 8 to 20 ns; a
+/// reading at each poll would take as long as the poll.
 const POLLS_PER_CLOCK: u32 = 8;
 
 /// The budget of a wait whose polls do some work, such as serving other threads.
@@ -135,7 +135,7 @@ impl PollBudget {
         }
     }
 
-    /// Whether to poll once more. Reads the clock only for a lasting budget.
+    /// Returns whether to poll once more. Reads the clock only for a lasting budget.
     #[inline]
     pub fn is_left(&self, now: impl FnOnce() -> Instant) -> bool {
         match self {

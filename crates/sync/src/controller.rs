@@ -71,7 +71,8 @@ const MAX_GIVE_UP_PAUSE: Duration = Duration::from_millis(200);
 /// The pause after a probe that failed, in multiples of the probe's time, so that failed probes take at most
 /// 5 % of the time.
 const BAD_PROBE_PAUSE: u64 = 20;
-/// The first pause between probes. A bad probe costs about 2 ms, so it may take 4 % once; then pauses double.
+/// The first pause between probes. A bad probe costs about 2 ms, so the first one may take 4 % of the time;
+/// then the pauses double.
 const FIRST_PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest pause: the group notices a changed machine within a second, and a bad probe costs 0.2 %.
 const MAX_PROBE_INTERVAL: Duration = Duration::SECOND;
@@ -349,7 +350,8 @@ mod tests {
                 now += Duration::from_nanos(elapsed);
                 let step = controller.observe(now, episodes, gave_up);
                 prop_assert!(step.observe_after >= 1 && step.observe_after <= 1 << 16);
-                // After it gave up while awake, the group is never told to stay awake.
+                // After a waiter gave up while the group was awake, the controller never tells the group to
+                // stay awake.
                 prop_assert!(!(gave_up && mode == ControllerMode::Awake && step.mode == ControllerMode::Awake));
                 mode = step.mode;
             }

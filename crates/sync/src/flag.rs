@@ -15,10 +15,11 @@
 //!     woken += 1  (release)        word reached, or told to stop ? return
 //!     futex_wake(woken)            futex_wait(woken, w)
 //! ```
-//! The two fences have an order. If the signaller's comes first, the sleeper reads the new word and does not
-//! sleep. If the sleeper's comes first, the signaller reads the count and wakes. That wake-up may come before
-//! or after the sleeper reads `woken`. Before: the sleeper acquires the signaller's writes, and sees the
-//! word. After: the kernel compares `woken`, finds it changed, and refuses the sleep.
+//! The two fences have an order. If the signaller's fence comes first, the sleeper reads the new word and
+//! does not sleep. If the sleeper's fence comes first, the signaller reads the count and wakes the sleeper.
+//! That wake-up may come before or after the sleeper reads `woken`. If it comes before, the sleeper acquires
+//! the signaller's writes, and sees the word. If it comes after, the kernel compares `woken`, finds it
+//! changed, and refuses the sleep.
 //!
 //! A thread can also *disturb* sleepers, to make them check a condition other than the word. The handshake is
 //! the same, with that condition in the word's place. This is why sleepers sleep on `woken` and not on the
@@ -32,10 +33,10 @@
 //! condition of each. The kernel then compares all their `woken` in one system call, futex_waitv(2).
 //!
 //! *Counted* ([`Flag::counted_by`]): in a barrier where a counter of arrivals decides which member signals,
-//! the sleeper sets a bit in that counter, and no fence is needed. Both sides change one word in one atomic
-//! step, so either side comes first. If the sleeper comes first, the last arrival reads the bit and wakes it.
-//! If the last arrival comes first, the sleeper reads a count that no waiting group has (zero or full) and
-//! does not sleep.
+//! the sleeper sets a bit in that counter, and no fence is needed. Both sides change the same word, each in
+//! one atomic step, so one of the two steps comes first. If the sleeper comes first, the last arrival reads
+//! the bit and wakes it. If the last arrival comes first, the sleeper reads a count that no waiting group has
+//! (zero or full) and does not sleep.
 //!
 //! Cost of a signal: a store and a load of the same line. A signal makes a system call only if a thread
 //! sleeps, and one call wakes all sleepers of a word. Reference: futex(2), membarrier(2).
@@ -116,7 +117,8 @@ pub struct Flag<'a> {
 /// A bit in a counter: a member sleeps, or is about to.
 const SLEEPING: u32 = 1 << 31;
 
-/// Whether a growing word that wraps has reached `target`, which means that it is at most 2^31 - 1 beyond it.
+/// Returns whether a growing word that wraps has reached `target`, which means that it is at most 2^31 - 1
+/// beyond it.
 #[inline]
 const fn reached(word: u32, target: u32) -> bool {
     word.wrapping_sub(target).cast_signed() >= 0
@@ -148,7 +150,7 @@ impl<'a> Flag<'a> {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread sleeps here, or is about to. The answer is a hint from a relaxed load.
+    /// Returns whether a thread sleeps here, or is about to. The answer is a hint from a relaxed load.
     #[inline]
     pub fn has_sleepers(self) -> bool {
         self.sleepers.count.load(Ordering::Relaxed) != 0
@@ -199,7 +201,7 @@ impl<'a> Flag<'a> {
         counter & !SLEEPING
     }
 
-    /// Whether a counter's value has the bit of a sleeper.
+    /// Returns whether a counter's value has the bit of a sleeper.
     #[inline]
     pub const fn says_sleeping(counter: u32) -> bool {
         counter & SLEEPING != 0

@@ -114,7 +114,7 @@ impl EpisodeBatch {
         }
     }
 
-    /// Takes an episode of the batch, if any is left.
+    /// Takes an episode of the batch. Returns false if none is left.
     #[inline]
     #[must_use]
     pub fn take_episode(&mut self) -> bool {

@@ -1,4 +1,4 @@
-//! On which processors the members of a group last ran.
+//! Records on which processors the members of a group last ran.
 //!
 //! Each member notes the processor on which it arrives, in a word that all members read. Suppose a waiter
 //! awaits a member that was last seen on the waiter's own processor. That member cannot run while the waiter
@@ -71,8 +71,8 @@ pub struct LastCpuQuery<'a> {
 }
 
 impl LastCpuQuery<'_> {
-    /// Whether no awaited member was last seen on this processor. In a crowded group, a member whose note has
-    /// this episode has arrived and is not awaited any more.
+    /// Returns whether no awaited member was last seen on this processor. In a crowded group, a member whose
+    /// note has this episode has arrived and is not awaited any more.
     pub(crate) fn awaited_may_run(&self, crowded: bool) -> bool {
         if cfg!(loom) || self.members > SMALL_GROUP {
             return cfg!(loom) || !crowded;

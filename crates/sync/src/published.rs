@@ -103,14 +103,14 @@ impl PublishedWords {
         LentBytes { region: Arc::clone(&self.region), range, is_back }
     }
 
-    /// Whether a part of these bytes is lent.
+    /// Returns whether a part of these bytes is lent.
     #[inline]
     pub fn has_lent(&self, range: &Range<usize>) -> bool {
         let overlaps = |lent: &Range<usize>| lent.start < range.end && range.start < lent.end;
         self.lent.iter().any(|(lent, is_back)| overlaps(lent) && !comes_back(is_back))
     }
 
-    /// Whether this memory has lent these bytes.
+    /// Returns whether this memory has lent these bytes.
     #[must_use]
     pub fn is_lender_of(&self, bytes: &LentBytes) -> bool {
         Arc::ptr_eq(&self.region, &bytes.region)
@@ -131,7 +131,7 @@ impl PublishedWords {
     }
 }
 
-/// Whether the borrower has given the lent bytes back.
+/// Returns whether the borrower has given the lent bytes back.
 #[cfg(not(loom))]
 fn comes_back(is_back: &AtomicBool) -> bool {
     // SYNC(lent) acquire: sees what the borrower wrote, before the writer uses the bytes again

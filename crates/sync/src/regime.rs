@@ -41,8 +41,8 @@ const APART: u32 = 2;
 /// every second or so; a thread that stays takes every second slice (4 to 20 ms).
 const TOGETHER: u32 = 50;
 
-/// A decision is due after this many sleeps, however few waits have passed. They took half a millisecond
-/// (28 to 60 us each), so the clock reading of a decision does not count.
+/// A decision is due after this many sleeps, however few waits have passed. So many sleeps take at least half
+/// a millisecond (28 to 60 us each), so the clock reading of a decision is negligible.
 const MANY_SLEEPS: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl<'a> Regime<'a> {
         Self { line }
     }
 
-    /// Whether all members stay awake and word 0, the owner's, is zero. An episode on the fast path makes
-    /// only this test.
+    /// Returns whether all members stay awake and word 0, the owner's, is zero. An episode on the fast path
+    /// makes only this test.
     #[inline]
     pub fn is_awake_and_undisturbed(self) -> bool {
         self.line.word(0).load(Ordering::Relaxed) | (self.mode().load(Ordering::Relaxed) & Self::ASLEEP) == 0
@@ -107,7 +107,7 @@ impl<'a> Regime<'a> {
         self.processors(1).fetch_or((allowed >> 32) as u32, Ordering::Relaxed);
     }
 
-    /// Whether `members` outnumber the processors in the common set.
+    /// Returns whether `members` outnumber the processors in the common set.
     pub fn is_crowded(self, members: usize) -> bool {
         let processors =
             (0..2).map(|half| self.processors(half).load(Ordering::Relaxed).count_ones()).sum::<u32>();

@@ -18,8 +18,9 @@ use unisono_linux::{schedstat, usage};
 /// An observation that takes longer than this may hide a foreign slice, which lasts 2 to 4 ms.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// The number of decisions between two readings of the preemption count while nothing is slow. Preemptions by
-/// threads that run briefly, about one a second, then seldom meet a slow episode.
+/// The number of decisions between two readings of the preemption count while nothing is slow. At this
+/// interval, the preemptions by threads that run briefly (about one a second) are seldom counted as signs in
+/// a slow episode.
 const READ_INTERVAL: u32 = 64;
 
 /// A thread that waited less than this before the first decision may have met a thread that ran briefly.
@@ -59,8 +60,8 @@ impl StrangerWatch {
         Self { source, ..Self::default() }
     }
 
-    /// Whether foreign threads took processors since the last decision. `shares` returns whether members
-    /// share processors.
+    /// Returns whether foreign threads took processors since the last decision. `shares` returns whether
+    /// members share processors.
     pub(crate) fn were_here(&mut self, moment: Instant, shares: impl FnOnce() -> bool) -> bool {
         let last = self.last.replace(moment);
         self.decisions = self.decisions.wrapping_add(1);

@@ -112,8 +112,8 @@ impl Waiter {
         last_cpus.write(place, self.crowded, episode, &mut self.note);
     }
 
-    /// Whether a wait starts with an [`InitialPoll`](crate::InitialPoll): a few dozen polls before the policy
-    /// runs.
+    /// Returns whether a wait starts with an [`InitialPoll`](crate::InitialPoll): a few dozen polls before
+    /// the policy runs.
     #[inline]
     pub fn polls_first(&self, regime: Regime<'_>) -> bool {
         match &self.policy {

@@ -1,4 +1,4 @@
-//! How the caller of a wait stops it.
+//! The means by which the caller of a wait stops the wait.
 //!
 //! A policy knows how to wait. Only its caller knows about deadlines and dead members. So the policy calls
 //! [`Watch::check`] after every few dozen polls, after every yield and before every sleep, and stops if the
@@ -46,7 +46,7 @@ pub enum WatchVerdict {
     Stop,
 }
 
-/// Waits for ever: never stops a wait.
+/// A watch that never stops a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
@@ -60,7 +60,7 @@ impl Watch for Unwatched {
     }
 }
 
-/// Limits each sleep to a moment, and never stops a wait.
+/// A watch that limits each sleep to a moment, and never stops a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Until(pub Option<Instant>);
 

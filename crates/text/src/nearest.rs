@@ -9,8 +9,8 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// Returns a known name like [`nearest`], but allows only one edit in names of up to five letters. Use it
-/// where a new name is as valid as a known one, so that a wrong guess would refuse a name that was meant.
-/// `rest` may stand beside `post`; `rst` is a typing error.
+/// where a new name is as valid as a known one, so that a wrong guess would refuse a name that was meant. For
+/// example, `rest` is accepted as a new name beside `post`, but `rst` is taken for a misspelt `rest`.
 pub fn misspelt<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     closest(word, known, |shorter| 1.max(shorter / 3))
 }

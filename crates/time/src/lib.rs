@@ -1,9 +1,9 @@
 //! Moments and lengths of time, in whole nanoseconds; 64 bits hold 584 years.
 //!
-//! The crate reads no clock: the caller says what time it is. So a policy gives the same answer in a test, in
-//! a simulation and on the machine. [`Instant`] is a moment, [`Duration`] a length; the compiler refuses a
-//! sum of two moments. All operators saturate: a deadline that is [`Instant::NEVER`] stays never, and the
-//! time since a later moment is zero.
+//! The crate reads no clock: the caller passes the time. So a policy gives the same answer in a test, in a
+//! simulation and on the machine. [`Instant`] is a moment, [`Duration`] a length; the compiler refuses a sum
+//! of two moments. All operators saturate: a deadline that is [`Instant::NEVER`] stays never, and the time
+//! since a later moment is zero.
 //!
 //! ```
 //! use unisono_time::{Duration, Instant};

@@ -38,9 +38,9 @@ use unisono_text::named;
 /// 1.1, a gang that saves a tenth would never be advised. Chosen, not measured.
 pub const SIMPLICITY_TOLERANCE: f64 = 1.05;
 /// In fewer than [`MIN_ROUNDS`] rounds, the upper bound of a remedy's time relative to plain Linux's must be
-/// below this value. So must that of a remedy that is not known to act on the loaded runtimes. The times of
-/// two runs of one program seldom differ by half as much again by chance. Chosen for this reason, not
-/// measured.
+/// below this value. The same holds, in any number of rounds, for a remedy that is not known to act on the
+/// loaded runtimes. The times of two runs of one program seldom differ by half as much again by chance.
+/// Chosen for this reason, not measured.
 const MAX_CLEAR_RATIO: f64 = 0.67;
 /// Minimum number of rounds for a verdict at a smaller gain. In fewer rounds, all may agree by chance: five
 /// rounds do so in one trial of 16 (two-sided sign test).
@@ -266,8 +266,8 @@ fn judge_by(cost: CostRule, trials: &TrialRuns, circumstances: &Circumstances) -
     }
 }
 
-/// Whether threads were seen to wait for other threads: asleep, or awake, so that a remedy did the same work
-/// with less processor time. Programs of one thread each have no thread to wait for.
+/// Returns whether threads were seen to wait for other threads: asleep, or awake, so that a remedy did the
+/// same work with less processor time. Programs of one thread each have no thread to wait for.
 fn threads_wait(trials: &TrialRuns, remedy: TriedRemedy, circumstances: &Circumstances) -> bool {
     let threads = threads_at_a_time(trials);
     let used = |remedy| median(&CostRule::ProcessorTime.costs(trials, remedy));

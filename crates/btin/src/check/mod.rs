@@ -82,10 +82,10 @@ pub struct Broken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TreeShape {
-    /// Links from the root switch to the switch farthest below it.
+    /// The number of links from the root switch to the switch farthest below it.
     pub height: u32,
     pub edges: u32,
-    /// Switches of the tree without children.
+    /// The number of switches of the tree without children.
     pub leaves: u32,
 }
 

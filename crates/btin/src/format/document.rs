@@ -1,8 +1,8 @@
 //! Reads `btin-topo-1` without a second copy of the file in memory.
 //!
 //! A file may have 256 MiB, and the lists of lists that a JSON library builds take many times the memory of
-//! the text. So each element goes to its final place as soon as it is read: links and nodes become ends of
-//! cables, and names are appended to one string. Checks that need the whole file come afterwards. Their
+//! the text. So each element is stored in its final place as soon as it is read: links and nodes become ends
+//! of cables, and names are appended to one string. Checks that need the whole file come afterwards. Their
 //! errors give the position of the element, too.
 
 use super::topology::{FORMAT, Generated, MAX_SWITCHES, NetworkFile};

@@ -35,9 +35,9 @@ use unisono_text::counted;
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkOptions {
-    /// Switches (the paper's q).
+    /// The number of switches (the paper's q).
     pub switches: u32,
-    /// Ports of each switch (k).
+    /// The number of ports of each switch (k).
     pub ports: u16,
     /// The number of nodes (p).
     pub nodes: u32,
@@ -51,7 +51,7 @@ pub struct NetworkOptions {
 }
 
 impl Default for NetworkOptions {
-    /// The default options describe the smaller of the paper's two systems.
+    /// Returns the options of the smaller of the paper's two systems.
     fn default() -> Self {
         Self {
             switches: 75,

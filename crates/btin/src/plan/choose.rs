@@ -72,7 +72,7 @@ const WORTH_SYMMETRY: f64 = 1e6;
 const EDGE_COST: f64 = 0.75;
 /// Nanoseconds to visit one edge in all searches of a walk at once.
 const EDGE_COST_BATCHED: f64 = 2.0;
-/// Nanoseconds that each binary digit of a branch adds to that.
+/// The number of nanoseconds that each binary digit of a branch adds to [`EDGE_COST_BATCHED`].
 const EDGE_COST_PER_DIGIT: f64 = 2.0;
 
 /// Returns the best of these candidates. All candidates must reach all members.

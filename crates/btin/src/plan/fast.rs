@@ -55,7 +55,7 @@ impl WorkBudget {
         Self { edges_visited, search }
     }
 
-    /// Takes the work of a search from the budget. Returns whether the budget was sufficient.
+    /// Subtracts the work of one search from the budget. Returns whether the budget was sufficient.
     fn take_search(&mut self) -> bool {
         let enough = self.edges_visited >= self.search;
         self.edges_visited = self.edges_visited.saturating_sub(self.search);

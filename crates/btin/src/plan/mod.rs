@@ -6,9 +6,10 @@
 //! edges, then by the fewest leaves, then by the lowest id of the root. The member at the lowest port of the
 //! root switch is the root node.
 //!
-//! The paper says that switches are scanned in order of id, but not in which order they leave the search.
-//! Both readings are here ([`Scan`]). They agree on the depth of every switch, and so on heights, but not on
-//! parents, and so not on edges and leaves.
+//! The paper says that switches are scanned in order of id. It does not say whether this order applies to all
+//! switches of a level, or only to the neighbors of one switch. [`Scan`] offers both readings. Every switch
+//! has the same depth by both, so heights are equal; but parents can differ, and so can the numbers of edges
+//! and leaves.
 //!
 //! Read the files in this order: `search` grows one tree; `choose` finds the root; `fast` finds it with fewer
 //! proofs; `registers` writes the result down. The other files make `choose` fast in networks with many tied
@@ -45,7 +46,7 @@ use std::ops::ControlFlow;
 use unisono_text::counted;
 use workers::{PlanWatch, Workers};
 
-/// The order in which the breadth-first search takes switches. It decides the parent of a switch that has
+/// The order in which the breadth-first search visits switches. It decides the parent of a switch that has
 /// several possible parents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scan {
@@ -129,7 +130,7 @@ pub struct PlanOptions {
 #[non_exhaustive]
 pub struct TreePlan {
     pub tree: Tree,
-    /// Links from the root switch to the switch furthest from it.
+    /// The number of links from the root switch to the switch furthest from it.
     pub height: u32,
     pub edges: u32,
     /// The number of switches of the tree without a child switch; a root alone counts as one.

@@ -9,9 +9,9 @@
 //! records.
 //!
 //! Cost: each switch visits its neighbors once in each level in which some search reaches it. In a random
-//! network these are all of its dozen levels, wherever the searches begin. In a torus their number is about
-//! the diameter of the area in which the searches begin, so [`blocks`] groups switches that are close to each
-//! other.
+//! network, each switch does so in all of the network's dozen levels, wherever the searches begin. In a
+//! torus, the number of these levels is about the diameter of the area in which the searches begin, so
+//! [`blocks`] groups switches that are close to each other.
 
 use super::bits::{Bits, LANES};
 use super::graph::Graph;
@@ -19,7 +19,7 @@ use unisono_intrinsics::{Wide, vectorized};
 
 /// The data that a walk records, besides the searches that have reached each switch.
 pub(super) trait WalkRecorder {
-    /// Clears all data; searches begin at these switches, lane by lane.
+    /// Clears all data for a walk in which the search of lane i begins at `from[i]`.
     fn begin(&mut self, graph: &Graph, from: &[u32]);
 
     /// The data gathered about one switch in one level.
@@ -68,7 +68,7 @@ pub(super) struct Walk<K> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Open,
-    /// It is adjacent to the front, and the next level visits it.
+    /// The switch is adjacent to the front, and the next level visits it.
     Listed,
     Full,
 }

@@ -9,10 +9,10 @@ pub(super) struct Vertex {
     /// The file's description of the vertex, such as InfiniBand's node description; may be empty.
     pub(super) label: String,
     pub(super) kind: VertexKind,
-    /// The number of its ports, if the file gives it.
+    /// The number of the vertex's ports, if the file gives it.
     pub(super) ports: Option<u16>,
     pub(super) member: bool,
-    /// The byte of the text at which it begins.
+    /// The byte of the text at which the vertex begins.
     pub(super) at: usize,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Plug {
 pub(super) struct DraftCable {
     pub(super) a: Plug,
     pub(super) b: Plug,
-    /// The byte of the text at which it begins.
+    /// The byte of the text at which the cable begins.
     pub(super) at: usize,
 }
 
@@ -68,7 +68,7 @@ impl Draft {
         *self.unknown.entry(format!("{what} {name}")).or_default() += 1;
     }
 
-    /// Takes an attribute of a vertex. Returns whether the attribute is known, or an error if its value is
+    /// Applies an attribute to a vertex. Returns whether the attribute is known, or an error if its value is
     /// invalid.
     pub(super) fn attribute(&mut self, vertex: usize, key: &str, value: &str) -> Result<bool, String> {
         if self.stated.store(vertex, key, value) {

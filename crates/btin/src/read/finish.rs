@@ -1,5 +1,5 @@
-//! Turns a reader's draft into a network: numbers switches and nodes, gives cables ports, and records the
-//! elements that are left out.
+//! Turns a reader's draft into a network: numbers switches and nodes, assigns ports to cables, and records
+//! the elements that are left out.
 
 use super::draft::{Draft, Plug};
 use super::port_assignment::PortAssignment;

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! One output shows the cables of one machine, so a file holds the outputs of several machines. Either each
-//! has the name of its machine as its key, as above. Or the outputs follow each other, each after the output
-//! of `lldpcli -f json show chassis`, which names the machine. A cable that both ends report is one cable. A
-//! machine that bridges, routes or repeats is a switch. Every other neighbor is a host, even without reported
-//! capabilities, because adapters that speak LLDP themselves report none. A host that bridges for its
-//! containers looks like a switch; `--role name=NAME:host` corrects that.
+//! output has the name of its machine as its key, as above, or the outputs follow each other, each after the
+//! output of `lldpcli -f json show chassis`, which names the machine. A cable that both ends report is one
+//! cable. A machine that bridges, routes or repeats is a switch. Every other neighbor is a host, even without
+//! reported capabilities, because adapters that speak LLDP themselves report none. A host that bridges for
+//! its containers looks like a switch; `--role name=NAME:host` corrects that.
 
 use super::draft::{Draft, DraftCable, Plug};
 use super::words::{VertexKind, VertexRole};

@@ -15,10 +15,11 @@
 //! ```
 //!
 //! The depths of the cut-off switches are the least that the remaining tree permits; among equal parents the
-//! switch with the lowest id is chosen. Switches outside the tree are added if they are on such a way.
-//! Switches without members that no longer lead to a member release their register. The result lists the
-//! members that cannot be reached. If the root itself fails, the tree cannot be repaired: the error says so,
-//! and the remedy is a new plan without the failed switch ([`StandingTree::network`]).
+//! switch with the lowest id is chosen. Switches outside the tree are added if they are on the way from a
+//! cut-off switch to the remaining tree. Switches without members that no longer lead to a member release
+//! their register. The result lists the members that cannot be reached. If the root itself fails, the tree
+//! cannot be repaired: the error says so, and the remedy is a new plan without the failed switch
+//! ([`StandingTree::network`]).
 //!
 //! Cost: the links of the cut-off part, and of the switches outside the tree that it reaches; a link that the
 //! tree does not use costs nothing. Building a [`StandingTree`] from registers is linear in the network.

@@ -40,10 +40,10 @@ impl Attachment {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SwitchMark {
     Outside,
-    /// It was in the tree and is cut off.
+    /// The switch was in the tree and is cut off.
     Cut,
     CutPlaced,
-    /// It was outside the tree and may be on a way back.
+    /// The switch was outside the tree, and may be on the way from a cut-off switch to the tree.
     Reached,
     ReachedPlaced,
 }

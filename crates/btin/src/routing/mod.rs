@@ -11,8 +11,8 @@
 //! unicast and multicast take the same routes.
 //!
 //! Cost: one breadth-first search for the directions; for all routes from a switch, one search over two
-//! states of every switch. When not to use it: for barriers. Legal routes can be detours and crowd near the
-//! root, and a barrier has its own tree.
+//! states of every switch. When not to use it: for barriers. Legal routes can be detours, and many of them
+//! pass near the root; a barrier has its own tree.
 
 pub mod dependencies;
 pub mod legal;
@@ -85,7 +85,7 @@ pub struct UpDown {
 }
 
 impl UpDown {
-    /// Computes the directions from the breadth-first tree of a root. The search takes switches first in,
+    /// Computes the directions from the breadth-first tree of a root. The search visits switches first in,
     /// first out, and the neighbors of a switch in order of port.
     ///
     /// Components that the root cannot reach get trees of their own, from their lowest switch.

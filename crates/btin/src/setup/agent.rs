@@ -73,7 +73,7 @@ impl SetupAgent {
         open.map(request).collect()
     }
 
-    /// Takes an answer. Answers to earlier requests are ignored.
+    /// Records an answer. Answers to earlier requests are ignored.
     pub fn take(&mut self, reply: &SetupReply) {
         if (reply.group, reply.life, reply.to) != (self.group, self.life, self.node) {
             return;
@@ -144,7 +144,7 @@ fn has_members(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchId) 
     representative(network, group, switch).is_some()
 }
 
-/// Returns the switches without members below a switch, down to the next switches with members.
+/// Appends to `found` the switches without members below a switch, down to the next switches with members.
 fn below(
     network: &SwitchNetwork,
     group: &BarrierGroup,

@@ -20,8 +20,8 @@
 //! requested once. A root without members (beyond the paper) has no member switch above it: the
 //! representative of the lowest member switch asks for the root and the switches without members below it.
 //!
-//! This module is the protocol without a network: a [`SetupAgent`] makes requests and takes the answers, and
-//! a [`Bank`] holds the registers of one switch. Messages may be lost, repeated and reordered. An agent
+//! This module is the protocol without a network: a [`SetupAgent`] makes requests and handles the answers,
+//! and a [`Bank`] stores the registers of one switch. Messages may be lost, repeated and reordered. An agent
 //! repeats a request until it has an answer, and a repeated request changes nothing. Successive groups of the
 //! same id are numbered (the *life* of a group), so that a late request cannot set up a released register
 //! again.
@@ -60,7 +60,8 @@ pub struct SetupRequest {
 pub enum RegisterOrder {
     Set {
         register: Register,
-        /// The node at the switch that keeps it if no register is free. `None`: the switch has no nodes.
+        /// The node at the switch whose memory keeps the register if the switch has none free. `None`: the
+        /// switch has no nodes.
         keeper: Option<NodeId>,
     },
     Release,
@@ -79,11 +80,11 @@ pub struct SetupReply {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetupAnswer {
-    /// It is in a register of the switch.
+    /// The group's register is in the switch.
     InSwitch,
-    /// It is in the memory of this node.
+    /// The group's register is in the memory of this node.
     InMemory(NodeId),
-    /// No register is free, and there is no node to keep it.
+    /// No register of the switch is free, and there is no node whose memory could keep one.
     Refused,
     Released,
 }

@@ -172,7 +172,7 @@ proptest! {
 
 #[test]
 fn each_switch_is_asked_for_once() {
-    // Members at 0, 3 and 5; 1, 2 and 4 are on the way.
+    // The members are at switches 0, 3 and 5; switches 1, 2 and 4 are on the way between them.
     let links = [(0, 1), (1, 2), (2, 3), (1, 4), (4, 5)];
     let network = crate::plan::tests::network(6, &links, &[0, 1, 2, 3, 3, 4, 5]);
     let members = [0, 3, 4, 6].map(NodeId).to_vec();
@@ -209,7 +209,7 @@ fn a_request_that_comes_after_its_release_brings_nothing_back() {
 
 #[test]
 fn a_switch_without_nodes_and_free_registers_refuses() {
-    // 1 has no node; two groups of 0 and 2 want its only register.
+    // Switch 1 has no node. Two groups, both with members at switches 0 and 2, request its only register.
     let network = crate::plan::tests::network(3, &[(0, 1), (1, 2)], &[0, 2]);
     let group =
         |id| BarrierGroup::new(&network, GroupId(id), vec![NodeId(0), NodeId(1)]).expect("both exist");

@@ -10,8 +10,8 @@
 //! | multicast | 2 m + (n - 2) s, with s the time that the root node needs to receive a message ([`Conditions::intake`](super::Conditions::intake)) |
 //! | unicast | 2 m + (n - 2) s + (n - 2) t_s |
 //!
-//! In the last two, d is the distance of *their* farthest member, by their routes. They are upper bounds,
-//! because the last message in line need not come from the farthest member.
+//! In the last two rows, d is the distance of the farthest member by the routes of that scheme. Both
+//! latencies are upper bounds, because the last message in line need not come from the farthest member.
 //!
 //! Reference: paper, sections 4.1 and 5.1. The intake is our assumption: the paper does not state it.
 

@@ -83,7 +83,7 @@ struct CentralBarrier<'a> {
 struct MulticastBranch {
     channel: CableDirection,
     next: Vec<u32>,
-    /// The member at its end, if there is one.
+    /// The member at the end of the branch's cable, if there is one.
     member: Option<u32>,
 }
 

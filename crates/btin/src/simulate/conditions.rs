@@ -53,8 +53,8 @@ named! {
     #[derive(PartialOrd, Ord, Default)]
     pub enum Intake {
         /// One message in (t_r + t_p) / L, as if L = round(f k - p / q) links (a switch's mean number of
-        /// links to other switches) delivered messages in parallel. The only assumption found that reproduces
-        /// the paper's figures; a node with one port cannot do it.
+        /// links to other switches) delivered messages in parallel. This is the only assumption found that
+        /// reproduces the paper's figures; a node with one port cannot receive at this rate.
         #[default]
         ParallelLinks = "parallel-links",
         /// One message in t_r + t_p, as for a node with one port.

@@ -93,8 +93,8 @@ impl<'a> Simulator<'a> {
     }
 
     /// Returns a barrier's latency by the closed form ([`analytic`]). For unicast and multicast this is an
-    /// upper bound: it assumes that the message of the member farthest from the root, on their routes, is the
-    /// last in line.
+    /// upper bound: it assumes that the message of the member whose route to the root is longest is the last
+    /// in line.
     pub fn analytic(
         &self,
         barrier: &SimulatedBarrier,

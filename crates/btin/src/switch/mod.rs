@@ -14,8 +14,8 @@
 //!
 //! | reduction of ... | while | is |
 //! |---|---|---|
-//! | the current episode | its port is missing | an arrival: its data are combined, once |
-//! | the current episode | its port has arrived, others are missing | nothing new |
+//! | the current episode | its port's arrival is missing | an arrival: its data are combined, once |
+//! | the current episode | only other ports' arrivals are missing | nothing new |
 //! | the current episode | complete | sent up again: the first one may be lost |
 //! | the last episode | any time | answered on its port: the release may be lost |
 //!
@@ -25,8 +25,8 @@
 //! because an episode cannot be released without the reduction of this switch.
 //!
 //! **Turn.** In the paper the root switch sends the last reduction to the root node, whose distribution then
-//! comes back. A switch that *turns* counts the root node as a port below and answers by itself: no trip to
-//! the node, no start-up there.
+//! comes back. A switch that *turns* counts the root node as a port below and answers by itself, which saves
+//! the trip to the node and the start-up there.
 //!
 //! Cost: for each port and episode one frame up and one down. The state is a bit for each port, the data, and
 //! the last result. Reference: paper, section 3.2, Table 1; episodes, answers and turning are ours.
@@ -54,7 +54,7 @@ pub enum Dropped {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FrameOutcome {
     Arrived,
-    /// A repeated arrival; others are missing.
+    /// A repeated arrival; other arrivals are missing.
     Again,
     /// The last arrival: a reduction was sent up.
     Completed,
@@ -75,7 +75,7 @@ pub enum FrameOutcome {
 pub struct Switch {
     /// The port to which completion is sent and from which releases come; `None` if this switch turns.
     above: Option<Port>,
-    /// The ports that have to arrive and are released, ascending.
+    /// The ports from which an arrival is expected, and to which the release is sent; ascending.
     below: Vec<Port>,
     operation: ReductionOperator,
     episode: u16,
@@ -113,17 +113,20 @@ impl Switch {
         self.episode
     }
 
-    /// Returns the ports below that have not arrived, ascending. An unfinished barrier waits for them.
+    /// Returns the ports below from which no arrival has been received, ascending. An unfinished barrier
+    /// waits for these arrivals.
     pub fn missing(&self) -> impl Iterator<Item = Port> + '_ {
         self.below.iter().zip(&self.arrived).filter(|(_, arrived)| !**arrived).map(|(port, _)| *port)
     }
 
-    /// Returns the port above once all ports below have arrived. An unfinished barrier then waits for it.
+    /// Returns the port above once an arrival has been received from every port below. An unfinished barrier
+    /// then waits for the release from that port.
     pub fn waits_above(&self) -> Option<Port> {
         self.above.filter(|_| self.missing == 0)
     }
 
-    /// Takes a frame of the group from a port. Adds the frames to send to `out`, ascending by port.
+    /// Handles a frame of the group that was received at a port. Adds the frames to send to `out`, ascending
+    /// by port.
     pub fn take(
         &mut self,
         port: Port,

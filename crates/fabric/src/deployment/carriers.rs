@@ -71,7 +71,7 @@ impl Deployment<'_> {
     }
 }
 
-/// Lists the names, or, of more than five, the first five and the number of the others.
+/// Lists the names. If there are more than five, lists the first five and the number of the others.
 pub(super) fn shortened(named: &[String]) -> String {
     match named.len() {
         0 => "all registers have moved on; a member is slow".to_owned(),

@@ -1,7 +1,8 @@
 //! A running network, with its groups' members as processes: the base of `unisono tree deploy` and `bench`.
 //!
-//! A [`Deployment`] owns the whole network. Its drop ends the processes and with them the namespaces. So does
-//! the death of the process that holds it, because namespaces have no names unless the user asked for them.
+//! A [`Deployment`] owns the whole network. Dropping it ends the processes, and with them the namespaces. The
+//! same happens if the process that holds it is killed, because namespaces have no names unless the user
+//! asked for them.
 
 mod carriers;
 mod endurance;
@@ -83,7 +84,7 @@ pub struct Times {
     pub program: StdDuration,
     /// The time to start the processes, until each has reported.
     pub nodes: StdDuration,
-    /// The time of the members to set up the registers.
+    /// The time that the members take to set up the registers.
     pub registers: StdDuration,
 }
 
@@ -228,8 +229,8 @@ impl<'a> Deployment<'a> {
         done.map(|()| ran)
     }
 
-    /// Waits for `expected` reports that `take` accepts. If a report cannot come, or if a cable that a job in
-    /// `standing` needs is pulled, orders all nodes to stop.
+    /// Waits for `expected` reports that `take` accepts. If a report cannot arrive any more, or if a cable
+    /// that a job in `standing` needs is pulled, orders all nodes to stop.
     fn collect_reports(
         &mut self,
         mut expected: usize,

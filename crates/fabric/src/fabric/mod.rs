@@ -134,7 +134,7 @@ pub fn address_of(node: NodeId) -> Ipv4Addr {
     Ipv4Addr::new(10, a, b, c)
 }
 
-/// Gives the node its address in the namespace of the calling thread, which must be the node's.
+/// Assigns the node's address to its device. The calling thread must be in the node's namespace.
 pub fn take_address(node: NodeId) -> Result<(), Error> {
     let mut socket = netlink::NetlinkSocket::open().map_err(Error::io("open a netlink socket"))?;
     Ok(socket.run(&[address::add(NODE_DEVICE, address_of(node), 8)])?)

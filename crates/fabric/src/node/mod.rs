@@ -1,8 +1,9 @@
 //! A node: a process in a namespace of its own. It carries out orders: it sets up registers and runs
 //! barriers.
 //!
-//! Between orders a node still answers messages, because others may have been lost: the root node of a tree
-//! answers repeated arrivals, and a rank of a dissemination barrier sends its messages again on request.
+//! Between orders a node still answers messages, because its earlier messages may have been lost: the root
+//! node of a tree answers repeated arrivals, and a rank of a dissemination barrier sends its messages again
+//! on request.
 
 mod registers;
 mod retransmit;
@@ -74,7 +75,7 @@ enum OrderDone {
     Stopped,
 }
 
-/// Serves as the node until the orders end. The calling thread must be in the node's namespace.
+/// Runs the node until the stream of orders ends. The calling thread must be in the node's namespace.
 pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
     // with the batch policy a woken node does not preempt the node that woke it, which is about to wait
     // itself

@@ -94,7 +94,7 @@ impl MemberNode<'_> {
         Ok(false)
     }
 
-    /// Receives one frame and acts on it. Returns whether a frame came. Removes the released jobs from
+    /// Receives one frame and acts on it. Returns whether a frame arrived. Removes the released jobs from
     /// `waiting`.
     pub(super) fn take_frame(&mut self, waiting: &mut Vec<usize>) -> Result<bool, Error> {
         let mut bytes = [0; 64];
@@ -193,7 +193,7 @@ impl MemberNode<'_> {
     }
 
     /// Receives one message of a software barrier. Returns whether it releases this rank, or `None` if no
-    /// message came.
+    /// message arrived.
     pub(super) fn take_datagram(&mut self) -> Result<Option<bool>, Error> {
         let mut bytes = [0; 64];
         let length = match self.datagrams.recv(&mut bytes) {

@@ -1,11 +1,11 @@
-//! The dissemination barrier: in round r, every rank sends a message to the rank 2^r further and waits for
-//! the message of the rank 2^r before. After ceil(log2 n) rounds every rank has got, directly or indirectly,
-//! the arrival of all others, without a root.
+//! The dissemination barrier: in round r, every rank sends a message to the rank whose number is 2^r higher
+//! (modulo n), and waits for the message of the rank whose number is 2^r lower. After ceil(log2 n) rounds
+//! every rank has received, directly or indirectly, the arrivals of all others, without a root.
 //!
-//! A rank that has been released may already send messages of the next episode. They come at most one episode
-//! early, because no rank passes a barrier that this rank has not reached. After a timeout, a rank asks the
-//! rank for which it waits to send its message again, because that rank may have been released long ago and
-//! would not do so by itself.
+//! A rank that has been released may already send messages of the next episode. These messages arrive at most
+//! one episode early, because no rank passes a barrier that this rank has not reached. After a timeout, a
+//! rank asks the rank for which it waits to send its message again, because that rank may have been released
+//! long ago and would not do so by itself.
 
 use super::{RankMessage, RankMessages};
 
@@ -20,7 +20,7 @@ pub struct DisseminationRank {
     /// The current round. `None`: the rank has not arrived.
     round: Option<u8>,
     episode: u32,
-    /// The rounds whose messages have come, as bits, for this episode and for the next.
+    /// The rounds whose messages have arrived, as bits, for this episode and for the next.
     heard: [u32; 2],
 }
 

@@ -1,8 +1,8 @@
 //! Software barriers over datagrams, for comparison: central, tree and dissemination.
 //!
-//! Like [`unisono_btin::GroupMember`], they have no I/O and no clock: they take and give messages, and the
-//! caller calls [`Software::retransmit`] after a timeout. They also tolerate loss and repetition, so that all
-//! compared barriers give the same guarantees.
+//! Like [`unisono_btin::GroupMember`], they have no I/O and no clock: they accept and return messages, and
+//! the caller calls [`Software::retransmit`] after a timeout. They also tolerate loss and repetition, so that
+//! all compared barriers give the same guarantees.
 //!
 //! | | messages a barrier | longest chain | the busiest member handles |
 //! |---|---|---|---|
@@ -27,7 +27,8 @@ pub enum SoftwareAlgorithm {
     Central,
     /// Each rank sends to its parent; each parent has at most this many children.
     Tree(u16),
-    /// In round r, each rank sends to the rank 2^r further. There are no answers.
+    /// In round r, each rank sends to the rank whose number is 2^r higher, modulo the number of ranks. There
+    /// are no answers.
     Dissemination,
 }
 
@@ -100,7 +101,7 @@ impl Software {
         }
     }
 
-    /// Takes a message. Returns whether it releases this rank.
+    /// Handles a received message. Returns whether the message releases this rank.
     pub fn take(&mut self, message: RankMessage, out: &mut RankMessages) -> bool {
         match self {
             Self::Tree(node) => node.take(message, out),

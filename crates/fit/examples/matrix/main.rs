@@ -42,14 +42,14 @@ const VARIANTS: [(&str, Environment); 6] = [
 /// The numbers of `plain` and `fit` among the variants.
 const PLAIN: usize = 0;
 const FIT: usize = 1;
-/// With fewer repetitions no factor below 2 counts.
+/// With fewer repetitions than this, a factor below 2 is not significant.
 const MIN_REPETITIONS: usize = 7;
 
 /// The surroundings of a run: foreign load, quota and processors.
 struct Situation {
     name: &'static str,
     loops: usize,
-    /// Whether a second copy of the program runs beside it, restarted whenever it ends.
+    /// Whether a second copy of the program, restarted whenever it ends, runs beside the measured one.
     twin: bool,
     group: Option<ControlGroup>,
     cpus: CpuSet,
@@ -152,7 +152,7 @@ impl Drop for Loops {
     }
 }
 
-/// The seconds of a run; `None` if it failed.
+/// Runs a program and returns the seconds that it took; `None` if the run failed.
 fn measure(
     program: &Program,
     variant: (&str, Environment),
@@ -180,7 +180,7 @@ fn measure(
     let mut child = child.ok()?;
     while child.try_wait().ok()?.is_none() {
         if begin.elapsed() > LIMIT {
-            // make and a pool have children
+            // make and the pool of processes start children, so the whole process group is killed
             ProcessGroup::of_child(&child).and_then(|group| group.send_signal(Signal::Kill)).ok()?;
             let _ = child.wait();
             return Some(LIMIT.as_secs_f64());

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 pub(crate) enum Timing {
     /// The seconds that the program prints.
     Printed,
-    /// From its start to its end.
+    /// The time from the start of the program to its end.
     ByTheClock,
 }
 
@@ -35,8 +35,8 @@ const POOL: &str = "import multiprocessing,time\n\
     if __name__=='__main__':\n  s=time.perf_counter()\n  with multiprocessing.Pool() as pool:\n    \
     pool.map(work,[60000]*24)\n  print(time.perf_counter()-s)";
 
-/// The programs that this host can run. A program that it cannot run is named on standard error with the
-/// reason.
+/// Returns the programs that this host can run. A program that it cannot run is named on standard error with
+/// the reason.
 pub(crate) fn prepare(directory: &Path, python: &Path) -> Vec<Program> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let text = directory.join("text");
@@ -87,7 +87,7 @@ fn lines(count: u64) -> String {
     (0..count).map(|n| format!("{:x}\n", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
 }
 
-/// Eight C files and a Makefile that compiles them.
+/// Writes eight C files and a Makefile that compiles them.
 fn write_modules(directory: &Path) -> Result<(), String> {
     let write = || -> std::io::Result<()> {
         fs::create_dir_all(directory)?;

@@ -2,9 +2,9 @@
 //! the program's file, and the variables that the user set.
 //!
 //! Three kinds of settings:
-//! - *The number of threads.* Set for every known runtime that would count wrongly, because a variable binds
-//!   only the runtime that reads it. Most runtimes count the processors of the affinity, so only a quota or
-//!   the other ranks of an MPI program deceive them; some count the whole machine.
+//! - *The number of threads.* It is set for every known runtime that would count wrongly, because a variable
+//!   binds only the runtime that reads it. Most runtimes count the processors of the affinity, so only a
+//!   quota or the other ranks of an MPI program deceive them; some count the whole machine.
 //! - *The processors of the threads.* Threads are bound, one to each processor, only if the program is a pure
 //!   OpenMP program and its team has as many threads as allowed processors. Otherwise binding does harm. With
 //!   fewer threads than processors, two such programs would both use the first processors. Processes and
@@ -18,8 +18,9 @@
 //!
 //! Beside threads of other programs no setting is best in every situation. `decide` then chooses the setting
 //! of least regret: over all measured situations, its worst slowdown against the best setting is the smallest
-//! (docs/decisions/0018). For an OpenMP team this is binding. OpenBLAS cannot be told to let its threads
-//! sleep at once, and spinning threads stop the program for seconds, so OpenBLAS gets fewer threads.
+//! (docs/decisions/0018). For an OpenMP team, this setting is to bind each thread to a processor. OpenBLAS
+//! cannot be told to let its threads sleep at once, and spinning threads stop the program for seconds, so
+//! OpenBLAS gets fewer threads.
 //!
 //! A variable that the user set is never changed. A variable that would override the user's is not set.
 
@@ -38,7 +39,8 @@ pub struct HostState {
     pub effective: Effective,
     /// Threads of other programs that want the same processors now. `None` if unknown.
     pub others: Option<usize>,
-    /// The ranks of an MPI program that share the processors with this one, if it is or starts a rank.
+    /// The ranks of an MPI program that share the processors with this program, if it is a rank or starts
+    /// ranks.
     pub ranks: Option<LocalRanks>,
 }
 
@@ -104,8 +106,8 @@ impl Decision<'_> {
         self.observed.limits.affinity.len()
     }
 
-    /// Whether other programs or ranks were started with this one. The host's limits then do not hold for
-    /// this program alone.
+    /// Returns whether other programs or ranks were started with this one. The host's limits then do not hold
+    /// for this program alone.
     fn is_partition(&self) -> bool {
         matches!(self.there.limited_by, LimitedBy::Partition | LimitedBy::Ranks(_))
     }
@@ -121,33 +123,36 @@ impl Decision<'_> {
         names.iter().any(|name| (self.user)(name).is_some())
     }
 
-    /// Whether a runtime that counts in this way would start too many threads.
+    /// Returns whether a runtime that counts in this way would start too many threads.
     fn miscounts(&self, counts: CountedProcessors) -> bool {
         counts.count(&self.observed.limits) > self.processors()
     }
 
-    /// Threads of an OpenMP team: the number that the user asked for, or one for each processor.
+    /// Returns the number of threads of an OpenMP team: the number that the user asked for, or one for each
+    /// processor.
     fn team_size(&self) -> usize {
         let asked = (self.user)("OMP_NUM_THREADS");
         let first = asked.as_deref().and_then(|list| list.split(',').next()?.trim().parse().ok());
         first.filter(|threads| *threads > 0).unwrap_or(self.processors())
     }
 
-    /// Processors that threads of other programs leave free (at least one), and the number of those threads.
-    /// `None` if there are processors for all.
+    /// Returns the number of processors that threads of other programs leave free (at least one), and the
+    /// number of those threads. `None` if there are processors for all.
     fn free_processors(&self) -> Option<(usize, usize)> {
         let others = self.observed.others.filter(|others| *others > 0)?;
         let left = self.allowed().saturating_sub(others).max(1);
         (left < self.processors()).then_some((left, others))
     }
 
-    /// The library that reads a variable, as the beginning of the reason: the program links it, or it may
-    /// load the library later, itself or in a program that it starts.
+    /// Returns the beginning of the reason for a variable: the library that reads it, with `if loaded` unless
+    /// the program links the library. A program may load a library later, itself or in a program that it
+    /// starts.
     fn reader(&self, library: &str, stems: &[&str]) -> String {
         if self.program.links(stems) { format!("{library} ") } else { format!("{library}, if loaded, ") }
     }
 
-    /// OpenBLAS reads its number of threads from either variable.
+    /// Limits the threads of OpenBLAS to the free processors, unless the user set either of the two variables
+    /// from which OpenBLAS reads their number.
     fn limit_blas_threads(&mut self) {
         let names = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"];
         let Some((left, others)) = self.free_processors().filter(|_| !self.any_set(&names)) else { return };
@@ -183,7 +188,8 @@ impl Decision<'_> {
         }
     }
 
-    /// The reason why waiting threads should sleep at once. `None` if there is a processor for each thread.
+    /// Returns the reason why waiting threads should sleep at once. `None` if there is a processor for each
+    /// thread.
     fn oversubscription(&self, threads: usize) -> Option<String> {
         let others = self.observed.others.unwrap_or(0);
         let processors = self.observed.effective.processors;
@@ -214,7 +220,7 @@ impl Decision<'_> {
         self.set("KMP_BLOCKTIME", 0, &why);
     }
 
-    /// Whether each thread gets a processor of its own.
+    /// Returns whether each thread gets a processor of its own.
     fn is_bound(&self) -> bool {
         let team_size = self.team_size();
         let whole = team_size == self.allowed() && team_size == self.processors() && team_size > 1;
@@ -242,8 +248,8 @@ impl Decision<'_> {
         self.set("OMP_PLACES", "threads", &why);
     }
 
-    /// A Go program that counts right gets no number, because it follows changes of its quota. Any other
-    /// program gets one, for the Go programs that it may start.
+    /// Sets the number of threads of Go programs. A Go program that counts right gets no number, because it
+    /// follows changes of its quota. Any other program gets one, for the Go programs that it may start.
     fn set_go_threads(&mut self) {
         if self.go_counts_right() || !self.miscounts(CountedProcessors::Affinity) {
             return;
@@ -265,7 +271,7 @@ impl Decision<'_> {
         self.observed.limits.quota.as_ref().is_some_and(|quota| quota.of == GroupRelation::Own)
     }
 
-    /// Whether the program is a Go program that starts as many threads as there are processors.
+    /// Returns whether the program is a Go program that starts as many threads as there are processors.
     fn go_counts_right(&self) -> bool {
         let Some(go) = self.program.go.filter(|go| go.reads_quota && !self.is_partition()) else {
             return false;
@@ -276,8 +282,8 @@ impl Decision<'_> {
         counted == self.processors()
     }
 
-    /// Java prints the variables that it reads on standard error, so it gets an option, and only where the
-    /// program is Java itself.
+    /// Sets the number of processors for Java, by an option and only if the program is Java itself: Java
+    /// would print a variable that it reads on standard error.
     fn set_java_threads(&mut self) {
         let Some(java) = self.program.java else { return };
         let quota = self.observed.limits.quota.as_ref();

@@ -19,7 +19,7 @@ fn quota(processors: u64, of: GroupRelation) -> Quota {
     }
 }
 
-/// Eight processors; this program may use `allowed` of them.
+/// Makes a host with eight processors, of which the program may use `allowed`.
 fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> HostState {
     let affinity: CpuSet = (0..allowed).collect();
     let limits = ProcessorLimits { affinity, quota, online: 8, ..ProcessorLimits::default() };
@@ -41,7 +41,7 @@ fn set(observed: &HostState, program: &ProgramTraits, user: &[(&str, &str)]) -> 
     all.map(|setting| format!("{}={}", setting.name, setting.value)).collect()
 }
 
-/// The settings without the numbers of threads that every program gets.
+/// Returns the settings without the numbers of threads that every program gets.
 fn set_beside_the_table(observed: &HostState, program: &ProgramTraits, user: &[(&str, &str)]) -> Vec<String> {
     let in_table =
         |one: &String| RUNTIME_VARIABLES.iter().any(|variable| one.split('=').next() == Some(variable.name));

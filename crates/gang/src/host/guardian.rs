@@ -22,7 +22,7 @@ pub fn post(mut command: Command, journal: &Path) -> Result<Child> {
     start(&mut command, Vec::new(), Family::OwnSession).map_err(system("start the guardian"))
 }
 
-/// The guardian's work: waits for the scheduler's end, and restores if the journal still exists.
+/// Does the guardian's work: waits for the scheduler's end, and restores if the journal still exists.
 pub fn guard(journal: &Path, scheduler: Tid) -> Result<Option<Restored>> {
     // pinned first: a reused number has another start time than the journal states
     let held = PinnedProcess::now(scheduler);

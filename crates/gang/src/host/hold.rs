@@ -28,7 +28,7 @@ use unisono_linux::real_time_budget;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
 
-/// Above gangs in real-time classes and below interrupt threads (50).
+/// The real-time priority of holders: above gangs in real-time classes, and below interrupt threads (50).
 const URGENCY: u8 = 49;
 /// The longest time that a core is held: many times the 10 to 70 us of a switch, and too short to be noticed.
 const MAX_HOLD: Duration = Duration::from_millis(1);
@@ -43,12 +43,12 @@ impl Lead {
     const DECREMENT: Duration = Duration::from_nanos(500);
     const RANGE: (Duration, Duration) = (Duration::from_micros(5), Duration::from_micros(80));
 
-    /// The initial value, without measurements.
+    /// Makes the initial value, without measurements.
     pub(crate) fn new() -> Lead {
         Lead(Duration::from_micros(25))
     }
 
-    /// The time at which to wake up in order to be on time at `moment`.
+    /// Returns the time at which to wake up in order to be on time at `moment`.
     pub(crate) fn before(self, moment: Instant) -> Instant {
         moment - self.0
     }
@@ -68,7 +68,8 @@ pub(crate) fn spin_until(moment: Instant) {
     }
 }
 
-/// Pins this thread to a core and gives it a higher priority than the threads that it schedules there.
+/// Pins this thread to a core and gives it a higher priority than the gangs' threads on that core. Returns
+/// whether the kernel permitted both.
 pub(crate) fn take(cpu: usize) -> bool {
     affinity::restrict_own(&CpuSet::single(cpu)).is_ok()
         && scheduling::set_own(SchedulingPolicy::Fifo(Urgency::new(URGENCY)), Children::Reset).is_ok()
@@ -148,7 +149,7 @@ impl Drop for Holders {
         self.shared.planned.store(FINISH.as_nanos(), Ordering::Relaxed);
         self.call();
         for (_, thread) in self.threads.drain(..) {
-            let _ = thread.join(); // one that panicked holds nothing
+            let _ = thread.join(); // a holder that panicked holds no core
         }
     }
 }
@@ -167,7 +168,8 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
         }
         let checked = clock::now();
         if checked >= moment + MAX_HOLD {
-            // no switch is due, or the switch is late: there is no core to hold, and no hurry to look again
+            // no switch is due, or the switch is late: there is no core to hold, and the next check may be
+            // late
             let _ = alarm.wait_until(checked + MAX_HOLD);
             continue;
         }
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn most_wake_ups_come_in_time_and_hardly_earlier() {
         let mut lead = Lead::new();
-        // 10 to 30 us, evenly: four in five are below 26
+        // lateness of 10 to 30 us, evenly distributed: four values in five are below 26
         let late = |i: u64| Duration::from_nanos(10_000 + i * 7919 % 20_000);
         (0..2000).for_each(|i| lead.learn(late(i)));
         assert!((22_000..31_000).contains(&lead.0.as_nanos()), "{lead:?}");

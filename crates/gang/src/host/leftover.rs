@@ -15,8 +15,8 @@ pub struct Leftover {
     pub unrestored: Vec<String>,
 }
 
-/// Undoes the changes of this user's killed schedulers. A change that cannot be undone does not stop the
-/// others.
+/// Undoes the changes of this user's killed schedulers. If one change cannot be undone, the others are undone
+/// all the same.
 #[must_use]
 pub fn restore() -> Leftover {
     let mut found = Leftover::default();
@@ -30,14 +30,15 @@ pub fn restore() -> Leftover {
     for path in journals {
         let entries = match journal::read(&path) {
             Ok(entries) => entries,
-            // the journal has gone: a scheduler that ends removes its journal
+            // the journal is gone: a scheduler that ends removes its journal
             Err(_) if !path.exists() => continue,
             Err(error) => {
                 found.unrestored.push(format!("{}: {error}", path.display()));
                 continue;
             }
         };
-        // a journal begins with its scheduler; an empty one is new, and its scheduler is about to write
+        // the first entry of a journal names its scheduler; an empty journal is new, and its scheduler is
+        // about to write that entry
         if entries.is_empty() || journal::is_alive(&entries) {
             found.alive += 1;
             continue;

@@ -2,8 +2,8 @@
 //!
 //! The main thread runs on the gangs' cores and in their time, so it does little, and seldom. To count the
 //! threads of a gang it reads one open file. It scans the threads themselves when their number changes, then
-//! more and more rarely, and at least once a second, because programs place their threads themselves and
-//! sleeping threads become active.
+//! more and more rarely, and at least once a second, because a program may change the affinity of its
+//! threads, and sleeping threads may become active.
 //!
 //! Cost, with the files cold: 100 us for each wake-up, four wake-ups a second (more after a change), and 300
 //! to 600 us for each scan of a gang's threads.
@@ -134,7 +134,7 @@ impl MainLoop<'_> {
         {
             let before = usage::of_collected_children();
             program.status = program.child.try_wait().map_err(system("wait for a program"))?;
-            // replaced below if control groups count it
+            // replaced below if control groups count the processor time
             program.cpu = usage::of_collected_children().since(before).cpu.into();
             program.ended = Some(clock::now());
         }
@@ -154,7 +154,7 @@ impl MainLoop<'_> {
         Ok(())
     }
 
-    /// Whether to scan the threads of a gang now.
+    /// Returns whether to scan the threads of a gang now.
     fn is_due(&self, gang: GangId, program: &mut GangProgram, changed: &mut Instant) -> bool {
         let Some(cgroups) = self.cgroups else { return false };
         let scan = &mut program.scan;

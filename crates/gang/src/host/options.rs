@@ -21,16 +21,16 @@ pub struct Options {
     pub weights: Vec<GangWeight>,
     /// The mechanism; `None`: the recommended one.
     pub mechanism: Option<MechanismKind>,
-    /// Keep all other programs off the gangs' cores.
+    /// Whether to keep all other programs off the gangs' cores.
     pub isolate: bool,
-    /// Use no control groups.
+    /// Whether to run without control groups.
     pub unprivileged: bool,
-    /// Give every thread a core of its own.
+    /// Whether to give every thread a core of its own.
     pub spread: bool,
     /// Whether waiting gangs may use idle cores.
     pub backfill: Backfill,
-    /// Whether gangs that block rest. They can rest only with the freezer: a resting real-time gang would
-    /// keep the other gangs off their cores.
+    /// Whether a gang that blocks is to rest. Gangs can rest only with the freezer: a resting real-time gang
+    /// would keep the other gangs off their cores.
     pub blocked: BlockedGangs,
     /// The gangs' part of contended processor time; the rest is for other programs.
     pub share: f64,
@@ -43,7 +43,7 @@ pub struct Options {
     pub guardian: Option<Command>,
 }
 
-/// Refuses options that cannot be run. The error says what to write instead.
+/// Refuses options with which no run is possible. The error says what to write instead.
 pub(crate) fn check(options: &Options) -> Result<()> {
     let input = |text: String| Err(Error::Input(text));
     if options.commands.is_empty() || options.commands.iter().any(Vec::is_empty) {

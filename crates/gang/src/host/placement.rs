@@ -48,11 +48,11 @@ pub struct Spread {
 }
 
 /// A process with one thread is left alone for this many scans, because it may be about to start its threads:
-/// after an early move all of them would begin on the core of the first. Chosen, not measured.
+/// after an early move, all of them would begin on the core of the first thread. Chosen, not measured.
 const SCANS_BEFORE_PLACEMENT: u32 = 5;
 
 impl Spread {
-    /// The placement of a gang whose threads start with the affinity `all_cpus`.
+    /// Makes the placement of a gang whose threads start with the affinity `all_cpus`.
     pub fn new(all_cpus: CpuSet) -> Spread {
         Spread { home: all_cpus.clone(), all_cpus, known: BTreeMap::new(), scans: BTreeMap::new() }
     }

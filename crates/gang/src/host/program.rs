@@ -22,7 +22,7 @@ use unisono_linux::process_group::ProcessGroup;
 pub(crate) struct GangProgram {
     pub(crate) child: Child,
     pub(crate) process: PinnedProcess,
-    /// The process group that it leads; `None`: control groups hold the gang together.
+    /// The process group that the program leads; `None`: control groups contain all processes of the gang.
     pub(crate) group: Option<ProcessGroup>,
     pub(crate) status: Option<ExitStatus>,
     /// The program has ended and its group has no processes.
@@ -81,7 +81,7 @@ fn start_program(
     journal: &mut GangJournal,
 ) -> Result<GangProgram> {
     let procs_files = cgroups.map(|cgroups| cgroups.get(gang).procs_files()).transpose()?.unwrap_or_default();
-    // without control groups only a process group holds a gang together
+    // without control groups, only a process group can address all processes of a gang
     let family = if cgroups.is_some() { Family::Same } else { Family::OwnGroup };
     let mut builder = Command::new(&command[0]);
     builder.args(&command[1..]);

@@ -98,7 +98,7 @@ impl Reserve {
         }
     }
 
-    /// The part of the processors' time that other programs got so far; `None`: too early to tell.
+    /// Returns the part of the processors' time that other programs got so far; `None`: too early to tell.
     pub(crate) fn others(&mut self) -> Option<f64> {
         let (_, others, all) = self.figures()?.since(self.first?, self.cpus.len());
         (all > MIN_RUN_S).then(|| (others / all).clamp(0.0, 1.0))

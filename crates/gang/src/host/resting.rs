@@ -22,7 +22,7 @@ use unisono_linux::clock::{Duration, Instant};
 /// The treatment of a gang that blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockedGangs {
-    /// It rests: it runs outside the turns, until it wants its cores again.
+    /// The gang rests: it runs outside the turns, until it wants its cores again.
     Rest,
     #[default]
     TakeTurns,
@@ -63,7 +63,7 @@ impl Resting {
         self.unsure.contains(&gang)
     }
 
-    /// Number of watched turns whose gang was awake.
+    /// Returns the number of watched turns whose gang was awake.
     pub(crate) fn awake(&self) -> u64 {
         self.awake
     }

@@ -98,7 +98,7 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     Ok(summary)
 }
 
-/// The treatment of blocking gangs, as far as this host supports it.
+/// Returns the treatment of blocking gangs, as far as this host supports it.
 fn blocked(request: BlockedGangs, kind: MechanismKind, cgroups: Option<&GangCgroups>) -> BlockedGangs {
     // without counted times, no thread would notice that a resting gang wants its cores again
     let counted =
@@ -116,7 +116,7 @@ fn quota_of_turns(kind: MechanismKind) -> Result<Option<TurnQuota>> {
     Ok(limits.quota.as_ref().map(TurnQuota::from))
 }
 
-/// The gangs' names in a trace.
+/// Returns the gangs' names in a trace.
 fn names(options: &Options) -> BTreeMap<GangId, String> {
     let names = options.commands.iter().map(|command| command[0].to_string_lossy().into_owned());
     (0..).map(GangId).zip(names).collect()
@@ -131,7 +131,7 @@ fn max_threads(options: &Options, kind: MechanismKind, cores: usize) -> u32 {
     }
 }
 
-/// The control groups of the gangs; stop signals need none.
+/// Makes the control groups of the gangs; stop signals need none.
 fn make_cgroups(
     options: &Options,
     kind: MechanismKind,

@@ -22,11 +22,12 @@ use unisono_linux::timer::{Sleeper, Woken};
 
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// A new gang, which runs without turns so far. Answered when it takes turns, or when the mechanism
-    /// refuses it.
+    /// A new gang, which runs without turns so far. The answer is sent when the gang takes turns, or when the
+    /// mechanism refuses it.
     Joins(JoiningGang, Sender<Result<()>>),
     Left(GangId),
-    /// Stops scheduling a gang whose processes live on. Answered when they run and will not be stopped again.
+    /// Stops scheduling a gang whose processes live on. The answer is sent when the processes run and will
+    /// not be stopped again.
     Released(GangId, Sender<()>),
     Weight(GangId, GangWeight),
     Slice(Duration),
@@ -61,7 +62,7 @@ pub(crate) struct JoiningGang {
 pub enum TurnsBy {
     /// The gang that has waited longest has the next turn.
     Waiting,
-    /// The time of day chooses; it is the same on all hosts.
+    /// The time of day, which is the same on all hosts, determines the next turn.
     Clock,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct SchedulerOutcome {
     pub(crate) rested: BTreeMap<GangId, Duration>,
     /// The scheduling class of this thread.
     pub(crate) class: &'static str,
-    /// Why cores are not held during switches, if the caller asked for it.
+    /// Why cores are not held during switches, although the caller asked for that.
     pub(crate) unheld: Option<String>,
     /// Why the thread stopped scheduling early.
     pub(crate) failure: Option<String>,
@@ -198,7 +199,8 @@ impl GangScheduler {
         }
     }
 
-    /// The effect of a switch on threads of the incoming gang; only turns of incoming gangs are recorded.
+    /// Returns the effect of a switch on threads of the incoming gang; only turns of incoming gangs are
+    /// recorded.
     fn arrival(&self) -> SwitchEffect {
         let version = self.controls.values().next().map(ControlGroup::version);
         if self.mechanism.kind() == MechanismKind::Freeze && version == Some(CgroupVersion::V2) {

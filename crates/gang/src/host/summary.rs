@@ -42,7 +42,8 @@ pub struct GangSummary {
     pub command: String,
     /// The program's exit code; 128 plus the signal's number after a signal.
     pub exit_code: i32,
-    /// Processor time of all its processes; without groups, only of processes that their parents waited for.
+    /// Processor time of all processes of the gang; without control groups, only of processes that their
+    /// parents waited for.
     pub cpu_s: f64,
     pub slices: u64,
     /// Total rest: time in which the gang ran without turns, because it blocked.
@@ -90,7 +91,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// The first gang that failed, and its exit code.
+    /// Returns the first gang that failed, and its exit code.
     pub fn first_failure(&self) -> Option<(GangId, i32)> {
         let failed = self.gangs.iter().position(|gang| gang.exit_code != 0)?;
         Some((GangId(failed), self.gangs[failed].exit_code))

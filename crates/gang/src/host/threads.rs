@@ -1,7 +1,8 @@
 //! The threads of a gang: how many cores they can use at once, and a core for each.
 //!
 //! This module reads the threads and sets their affinities; `width.rs` and `placement.rs` decide. Cost: a
-//! file for each thread (about 10 us), so threads of gangs with more than four a core are only counted.
+//! file for each thread (about 10 us), so in gangs with more than four threads per core, the threads are only
+//! counted.
 
 use super::placement::{Spread, Thread};
 use super::width::Width;
@@ -44,7 +45,7 @@ impl GangThreads {
         MAX_PER_CORE * self.all_cpus.len()
     }
 
-    /// The number of cores that the threads in these groups can use at once, if it changed.
+    /// Returns the number of cores that the threads in these groups can use at once, if it changed.
     pub(crate) fn measure(&mut self, groups: &[ControlGroup]) -> Option<usize> {
         let threads = threads_in(groups);
         if threads.len() > self.max_threads() {
@@ -55,8 +56,8 @@ impl GangThreads {
         self.width.update(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
     }
 
-    /// The running time and the sleeps of the threads in these groups that want to run. Nothing if there are
-    /// too many threads.
+    /// Returns the running time and the sleeps of the threads in these groups that want to run; all values
+    /// are zero if there are too many threads.
     pub(crate) fn slept(&self, groups: &[ControlGroup]) -> ThreadSleeps {
         let threads = threads_in(groups);
         let mut all = ThreadSleeps::default();
@@ -101,7 +102,8 @@ impl GangThreads {
         if held.is_empty() {
             return Ok(());
         }
-        // listed again after pinning: a number may have been another thread's before
+        // the threads are listed again after they were pinned, because a number may have belonged to another
+        // thread before
         let there: BTreeSet<Tid> = threads_in(groups).into_iter().collect();
         for (thread, to) in held.iter().filter(|(thread, _)| there.contains(&thread.number())) {
             journal.write(&UndoEntry::affinity(thread, &self.all_cpus, to))?;

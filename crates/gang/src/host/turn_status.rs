@@ -68,7 +68,7 @@ impl TurnStatus {
         self.lock().gangs.remove(&gang);
     }
 
-    /// The state of a gang at `now`; `None`: the gang has had no turn yet.
+    /// Returns the state of a gang at `now`; `None`: the gang has had no turn yet.
     pub(crate) fn of_gang(&self, gang: GangId, now: Instant) -> Option<GangTurnStatus> {
         let table = self.lock();
         let mut status = table.gangs.get(&gang)?.clone();
@@ -78,7 +78,7 @@ impl TurnStatus {
         Some(status)
     }
 
-    /// Number of switches from one gang to another.
+    /// Returns the number of switches from one gang to another.
     pub(crate) fn switches(&self) -> u64 {
         self.lock().switches
     }

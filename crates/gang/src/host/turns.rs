@@ -1,4 +1,4 @@
-//! The loop of turns: applies each turn on time, prepares the next one, and follows notices in between.
+//! The loop of turns: applies each turn on time, prepares the next one, and handles notices in between.
 //!
 //! ```text
 //!   prepare -> begin_turn: apply, lend cores, record the switch -> wait_for_end: notices, stop early -> ...
@@ -22,9 +22,9 @@ use unisono_linux::timer::Woken;
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(60);
 /// Maximum number of switches whose lateness is recorded: 8 MiB, half a day of turns of 20 ms.
 const MAX_SAMPLES: usize = 1 << 20;
-/// Time from a switch to the scheduler's next activity: meanwhile its own core has to run the new gang. It
-/// ends after the next tick, so that the hardware timer need not be set to an earlier time than the tick,
-/// which takes 8 us in a virtual machine.
+/// Time from a switch to the scheduler's next activity: meanwhile its own core has to run the new gang. The
+/// delay ends after the next tick: if it ended earlier, the hardware timer would have to be set anew, which
+/// takes 8 us in a virtual machine.
 const SETTLE_DELAY: Duration = Duration::from_micros(4200);
 /// [`SETTLE_DELAY`] if cores are lent. Until then the cores are idle, so the delay is just long enough for a
 /// switch to be over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
@@ -148,7 +148,7 @@ impl GangScheduler {
         Ok(turn)
     }
 
-    /// Waits until the turn ends, and follows the notices meanwhile.
+    /// Waits until the turn ends, and handles notices meanwhile.
     fn wait_for_end(
         &mut self,
         turn: &Turn,
@@ -206,7 +206,7 @@ impl GangScheduler {
         }
     }
 
-    /// Prepares another next turn after a change; returns the end of the present turn.
+    /// Replaces the prepared next turn after a change; returns the end of the present turn.
     fn follow(
         &mut self,
         changed: NoticeEffect,
@@ -251,7 +251,7 @@ impl GangScheduler {
         Some(ReadyTurn { turn, standings, incoming, unsure })
     }
 
-    /// The standing of each gang in a turn, or while no gang takes turns.
+    /// Returns the standing of each gang in a turn, or while no gang takes turns.
     pub(super) fn standings(&self, turn: Option<&Turn>) -> Vec<(GangId, Standing)> {
         let standing = |gang: &GangId| {
             let runs = turn.is_some_and(|turn| turn.run.iter().any(|place| place.gang == *gang));
@@ -293,12 +293,14 @@ impl ReadyTurn {
     }
 }
 
-/// The lateness of a wake-up beyond which the machine counts as suspended, and the grid of turns starts anew.
+/// Returns the lateness of a wake-up beyond which the machine counts as suspended, and the grid of turns
+/// starts anew.
 fn slept_through(turn: &Turn) -> Duration {
     turn.until - turn.from
 }
 
-/// The time at which the machine has settled after a switch, at most a quarter of the turn after its start.
+/// Returns the time at which the machine has settled after a switch, at most a quarter of the turn after its
+/// start.
 fn settled(turn: &Turn) -> Instant {
     let settled = if turn.backfill.is_empty() { SETTLE_DELAY } else { LENDING_DELAY };
     turn.from + settled.min((turn.until - turn.from) / 4)

@@ -6,8 +6,9 @@
 //! and the last core. The *leak* is the time in which a core ran a thread of a waiting gang; it includes the
 //! switch. All times count from the planned moment, so a late wake-up of the scheduler is part of the switch.
 //!
-//! A gang that leaves a core idle for the whole turn gives no switch time. Threads that start and exit within
-//! the turn count for no gang. If the kernel refuses to record, no turn is measured, and the summary says so.
+//! If a gang leaves a core idle for the whole turn, the time of its switch cannot be measured. Threads that
+//! start and exit within the turn count for no gang. If the kernel refuses to record, no turn is measured,
+//! and the summary says so.
 //!
 //! The same records show how many cores a gang could have used: the time in which its threads ran or were
 //! preempted. Time that other programs took from a gang does not count as idle. Without records, cores are
@@ -72,7 +73,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// The reason if no switch time was measured.
+    /// Returns the reason if no switch time was measured.
     pub(crate) fn not_measured(&self) -> Option<String> {
         if !self.switch_us.is_empty() {
             return None;
@@ -86,8 +87,8 @@ impl Samples {
     }
 }
 
-/// Whether turn number `turn`, which lasts `length`, is watched. `awake`: number of watched turns whose gang
-/// was awake. The stride is odd, so that two gangs are watched alternately.
+/// Returns whether turn number `turn`, which lasts `length`, is watched. `awake`: number of watched turns
+/// whose gang was awake. The stride is odd, so that two gangs are watched alternately.
 pub(crate) fn is_watched(turn: u64, awake: u64, length: Duration, gangs: usize) -> bool {
     let often = if turn < STEADY_AFTER_TURNS * gangs as u64 { 1 } else { 3 };
     let stride = (WATCH_INTERVAL.as_nanos() / length.as_nanos().max(1)).max(17).saturating_mul(often) | 1;
@@ -95,7 +96,8 @@ pub(crate) fn is_watched(turn: u64, awake: u64, length: Duration, gangs: usize) 
     length >= RECORD_MARGIN * 4 && (begins || turn.is_multiple_of(stride))
 }
 
-/// Whether a turn of this length may be watched out of order, if the last watched turn began at `last`.
+/// Returns whether a turn of this length may be watched out of order, if the last watched turn began at
+/// `last`.
 pub(crate) fn may_watch_again(last: Instant, from: Instant, length: Duration) -> bool {
     length >= RECORD_MARGIN * 4 && from - last >= UNSURE_WATCH_INTERVAL
 }
@@ -134,7 +136,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// A watcher of these processors; the error is a text with the kernel's reason.
+    /// Makes a watcher of these processors; the error is a text with the kernel's reason.
     pub(crate) fn new(cpus: &[usize]) -> Result<Watcher, String> {
         let recorders: std::io::Result<Vec<Recorder>> = cpus.iter().map(|cpu| Recorder::new(*cpu)).collect();
         recorders.map(|recorders| Watcher { recorders }).map_err(|error| {
@@ -183,9 +185,9 @@ pub(crate) struct SwitchRecord {
 /// The effect of a switch on the threads of the incoming gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchEffect {
-    /// It woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has not run
-    /// since then waits for a processor. (A thread in uninterruptible sleep is not woken, but counts as
-    /// waiting, too.)
+    /// The switch woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has
+    /// not run since then waits for a processor. (A thread in uninterruptible sleep is not woken, but counts
+    /// as waiting, too.)
     Woken,
     /// Sleeping threads stayed asleep.
     AsItWas,
@@ -239,9 +241,9 @@ impl WatchedTurn<'_> {
         Some(SwitchRecord { started, leaked })
     }
 
-    /// The use of the turn by `gang`, on at most `cores` cores at once. The gang wants a core for each thread
-    /// that runs, was preempted, or has not yet run since the switch woke it. A thread that wakes later and
-    /// has to wait is seen only when it runs.
+    /// Returns the use of the turn by `gang`, on at most `cores` cores at once. The gang wants a core for
+    /// each thread that runs, was preempted, or has not yet run since the switch woke it. A thread that wakes
+    /// later and has to wait is seen only when it runs.
     pub(crate) fn used(
         &self,
         records: &[Vec<SwitchChange>],
@@ -303,7 +305,8 @@ mod tests {
         }
     }
 
-    /// Gang 0 waits with threads 10 and 11, gang 1 runs with 20 and 21.
+    /// Evaluates records of a turn in which gang 0 waits with threads 10 and 11, and gang 1 runs with threads
+    /// 20 and 21.
     fn read(cores: &[usize], records: &[Vec<SwitchChange>]) -> Option<SwitchRecord> {
         let gang = |id, threads: [i32; 2]| (GangId(id), threads.map(Tid).into_iter().collect());
         let members = Members([gang(0, [10, 11]), gang(1, [20, 21])].into_iter().collect());
@@ -365,8 +368,8 @@ mod tests {
         );
     }
 
-    /// Number of cores, of two, that the running gang wanted between 3 and 11 ms, if the switch wakes no
-    /// thread.
+    /// Returns the number of cores, of two, that the running gang wanted between 3 and 11 ms, if the switch
+    /// wakes no thread.
     fn wanted(records: &[Vec<SwitchChange>]) -> f64 {
         wanted_after(SwitchEffect::AsItWas, records)
     }
@@ -395,7 +398,7 @@ mod tests {
         let busy = vec![change(2_000_010, 5, 20)];
         let taken = vec![change(2_000_010, 5, 21), change(4_000_000, 21, 77), change(9_000_000, 77, 21)];
         assert!((wanted(&[busy.clone(), taken]) - 2.0).abs() < 1e-9);
-        // nor does time that the gang leaves to other programs while its own thread sleeps
+        // but time in which the gang's own thread sleeps is idle, even if another program uses it
         let sleeps = vec![change(2_000_010, 5, 21), asleep(5_000_000, 21, 77), change(9_000_000, 77, 21)];
         assert!((wanted(&[busy.clone(), sleeps]) - 1.5).abs() < 1e-9);
         assert!((wanted(&[busy, vec![asleep(2_000_010, 5, 0)]]) - 1.0).abs() < 1e-9);

@@ -71,7 +71,7 @@ impl Width {
         self.changed_width(next)
     }
 
-    /// Whether a thread wants to run; true for an unknown thread.
+    /// Returns whether a thread wants to run; true for an unknown thread.
     pub(crate) fn wants(&self, thread: Tid) -> bool {
         self.known.get(&thread).is_none_or(|known| known.wants)
     }

@@ -24,8 +24,9 @@ const WAKE_FROM: f64 = 0.8;
 /// A gang's threads wait for a processor if at least one waited for this part of the time.
 const MIN_PRESSURE: f64 = 0.25;
 /// A gang that uses less than this part of its cores does not want them, whatever its pressure: each thaw
-/// wakes even threads that only sleep, and they wait for a moment to sleep again (measured: 0.36 of their
-/// turns on a machine whose cores were busy). A gang that computes gets more than this beside twenty others.
+/// wakes even threads that only sleep, and each of them waits for a processor before it can go back to sleep
+/// (measured: 0.36 of their turns on a machine whose cores were busy). A gang that computes gets more than
+/// this beside twenty others.
 const MIN_WANTED: f64 = 0.05;
 /// Minimum allowed time between two samples: several turns.
 const MIN_OBSERVATION: Duration = Duration::from_millis(200);
@@ -46,9 +47,10 @@ const SCANS_TO_WAKE: u32 = 2;
 pub struct GangTimes {
     /// Time for which the gang was allowed to run: its turns, or the whole time while it rests.
     pub might: Duration,
-    /// Processor time that it used.
+    /// Processor time that the gang used.
     pub used: Duration,
-    /// Time for which at least one of its threads waited for a processor while the gang was allowed to run.
+    /// Time for which at least one of the gang's threads waited for a processor while the gang was allowed to
+    /// run.
     pub pressed: Duration,
 }
 
@@ -134,8 +136,8 @@ const SLEEPS_TO_REST: u64 = 100;
 const ASLEEP: f64 = 0.02;
 
 impl TurnsWorth {
-    /// Whether the present rest has lasted long enough. `now` is [`GangTimes::might`], which advances with
-    /// the clock while a gang rests.
+    /// Returns whether the present rest has lasted long enough. `now` is [`GangTimes::might`], which advances
+    /// with the clock while a gang rests.
     fn has_rested_enough(&mut self, now: Duration) -> bool {
         let rest = (MIN_REST * (1 << self.rested.min(10))).min(MAX_REST);
         now - *self.since.get_or_insert(now) >= rest
@@ -145,9 +147,9 @@ impl TurnsWorth {
 /// A gang's use of one watched turn of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchedUse {
-    /// Total time for which its threads wanted processors.
+    /// Total time for which the gang's threads wanted processors.
     pub wanted: Duration,
-    /// Number of times that its threads went to sleep.
+    /// Number of times that the gang's threads went to sleep.
     pub sleeps: u64,
     /// The length of the observed interval.
     pub time: Duration,
@@ -156,7 +158,7 @@ pub struct WatchedUse {
 /// The verdict on one watched turn of a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchedVerdict {
-    /// None: the gang was asleep.
+    /// No verdict: the gang was asleep.
     Asleep,
     Computes,
     /// After one more turn like this one the gang should rest.
@@ -164,8 +166,8 @@ pub enum WatchedVerdict {
     Rest,
 }
 
-/// The same decision as [`TurnsWorth`], from the processor time that a gang wanted in its own watched turns.
-/// Here a gang also rests if its threads fall asleep after each short run.
+/// Makes the same decision as [`TurnsWorth`], from the processor time that a gang wanted in its own watched
+/// turns. By this decision a gang also rests if its threads fall asleep after each short run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedWorth {
     /// Number of consecutive watched turns with little use of the cores.
@@ -199,7 +201,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Samples a second apart of a gang of two cores that uses, and waits for, these parts of them.
+    /// Evaluates samples, a second apart, of a gang of two cores. Each element of `parts` is the part of the
+    /// cores that the gang uses, and the part that it waits for.
     fn evaluate_samples(worth: &mut TurnsWorth, parts: &[(f64, f64)]) -> Vec<Option<TurnsVerdict>> {
         let mut times = GangTimes::default();
         let mut evaluate = |used: f64, pressed: f64| {

@@ -18,13 +18,13 @@ pub enum UndoEntry {
     /// A group that may exist: thaw it, move its processes back, remove it.
     Group {
         path: PathBuf,
-        /// 1 or 2.
+        /// The version of control groups, 1 or 2.
         version: u8,
     },
     /// A group that another program has made and that may be frozen: thaw it, if it is still the same.
     Borrowed {
         path: PathBuf,
-        /// 1 or 2.
+        /// The version of control groups, 1 or 2.
         version: u8,
         inode: u64,
     },
@@ -41,7 +41,7 @@ pub enum UndoEntry {
     #[serde(alias = "real-time")]
     Reclassed {
         path: PathBuf,
-        /// 1 or 2.
+        /// The version of control groups, 1 or 2.
         version: u8,
     },
     /// A process group that may be stopped.
@@ -64,7 +64,7 @@ impl UndoEntry {
         UndoEntry::Group { path: path.to_owned(), version: number(version) }
     }
 
-    /// Fails if the group is gone.
+    /// Makes the entry for a group that another program has made. Fails if the group is gone.
     pub(crate) fn borrowed(group: &ControlGroup) -> Result<UndoEntry> {
         let inode = inode_of(group.path()).map_err(system("look at the control group"))?;
         Ok(UndoEntry::Borrowed { path: group.path().to_owned(), version: number(group.version()), inode })
@@ -88,8 +88,8 @@ pub(super) fn inode_of(path: &Path) -> std::io::Result<u64> {
     Ok(fs::symlink_metadata(path)?.ino())
 }
 
-/// The start time of a process or thread, in the kernel's ticks since boot: with the number it identifies the
-/// process or thread for good.
+/// Returns the start time of a process or thread, in the kernel's ticks since boot: with the number it
+/// identifies the process or thread for good.
 pub fn start_time(thread: Tid) -> Option<u64> {
     pidfd::start_time(u32::try_from(thread.0).ok()?)
 }

@@ -5,8 +5,8 @@
 //! both were killed. So undoing is idempotent, and it only touches state that is still as the scheduler left
 //! it. A thread whose affinity has changed since was moved by its program, and is left alone.
 //!
-//! A scheduler that runs for long undoes a part of it while it runs ([`GangJournal::undo`]), and writes the
-//! file anew when most of its lines are about threads that have ended ([`GangJournal::compact`]).
+//! A scheduler that runs for long undoes parts of its journal while it runs ([`GangJournal::undo`]), and
+//! writes the file anew when most of its lines are about threads that have ended ([`GangJournal::compact`]).
 //!
 //! Where: `/run/unisono/gang` for root, else `$XDG_RUNTIME_DIR/unisono/gang`, else `/tmp/unisono-UID/gang`. A
 //! journal names its scheduler by process number and start time, because numbers are reused.
@@ -39,7 +39,7 @@ const MAX_ROUNDS: u64 = 200;
 /// Number of lines about threads that triggers a search for ended ones.
 const LONG: usize = 1000;
 
-/// The directory of journals of this user.
+/// Returns the directory of journals of this user.
 pub fn directory() -> PathBuf {
     if unisono_linux::process::is_root() {
         return "/run/unisono/gang".into();
@@ -115,7 +115,7 @@ impl GangJournal {
         }
     }
 
-    /// The number of entries, for [`GangJournal::undo_since`].
+    /// Returns the number of entries, for [`GangJournal::undo_since`].
     pub(crate) fn entries(&self) -> usize {
         self.entries.len()
     }
@@ -126,8 +126,8 @@ impl GangJournal {
         self.undo(|entry| chosen.contains(entry))
     }
 
-    /// Undoes these entries and forgets them; if an entry cannot be undone, all of them stay. A group that is
-    /// not empty is left.
+    /// Undoes the entries that `chosen` selects, and removes them from the journal; if one of them cannot be
+    /// undone, all of them stay. A group that is not empty is not removed.
     pub fn undo(&mut self, chosen: impl Fn(&UndoEntry) -> bool) -> Result<Restored> {
         let is_chosen = |entry: &UndoEntry| !matches!(entry, UndoEntry::Scheduler(_)) && chosen(entry);
         let (_, name) = place_of(&self.path);
@@ -171,7 +171,7 @@ impl GangJournal {
         place_of(&self.path).0.write(name, bytes).map_err(system("write beside the journal"))
     }
 
-    /// The contents of a file beside the journals, written by this scheduler or an earlier one.
+    /// Reads the contents of a file beside the journals, written by this scheduler or an earlier one.
     pub fn read_beside(&self, name: &str) -> Result<Option<String>> {
         place_of(&self.path).0.read(name).map_err(system("read beside the journal"))
     }
@@ -204,14 +204,14 @@ fn lock(path: &Path) -> Result<DirectoryLock> {
     })
 }
 
-/// The directory of a journal and its name there.
+/// Returns the directory of a journal and its name there.
 fn place_of(path: &Path) -> (UndoDirectory, &str) {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     (UndoDirectory::at(path.parent().unwrap_or(Path::new("/"))), name)
 }
 
-/// The entries of a journal; a last line that was cut off by a crash is ignored. Fails if other users may
-/// have written the file.
+/// Reads the entries of a journal; a last line that was cut off by a crash is ignored. Fails if other users
+/// may have written the file.
 pub fn read(path: &Path) -> Result<Vec<UndoEntry>> {
     let (directory, name) = place_of(path);
     let text = directory.read(name).map_err(system("read the journal"))?;
@@ -227,7 +227,7 @@ pub fn forget_beside(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the scheduler that wrote these entries is alive.
+/// Returns whether the scheduler that wrote these entries is alive.
 pub fn is_alive(entries: &[UndoEntry]) -> bool {
     entries.iter().any(|entry| matches!(entry, UndoEntry::Scheduler(scheduler) if scheduler.lives()))
 }
@@ -252,8 +252,8 @@ pub fn restore(path: &Path) -> Result<Restored> {
     Ok(done)
 }
 
-/// The journals of this user's schedulers. Fails if users other than this one could have written into the
-/// directory.
+/// Returns the journals of this user's schedulers. Fails if users other than this one could have written into
+/// the directory.
 pub fn all() -> std::io::Result<Vec<PathBuf>> {
     let directory = directory();
     let names = UndoDirectory::at(&directory).files(ENDING)?;

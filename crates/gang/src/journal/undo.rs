@@ -18,7 +18,7 @@ use unisono_linux::signal::Signal;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub groups: usize,
-    /// Processes moved out of them.
+    /// Processes that were moved out of these groups.
     pub processes: usize,
     /// Threads whose affinity or class was put back.
     pub threads: usize,
@@ -26,7 +26,7 @@ pub struct Restored {
     pub unrestored: Vec<String>,
 }
 
-/// Undoes these entries; groups that are not empty at once are tried `rounds` times.
+/// Undoes these entries. Makes at most `rounds` attempts to empty a group.
 pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Restored> {
     let mut done = Restored::default();
     let all = cgroup::hierarchies()?;
@@ -181,7 +181,8 @@ fn move_all(group: &ControlGroup, home: &ControlGroup, moved: &mut usize) -> Res
 fn move_some(group: &ControlGroup, listed: &[Tid], mover: &ProcessMover) -> Result<usize> {
     let held: Vec<PinnedProcess> =
         listed.iter().filter_map(|number| PinnedProcess::now(*number).ok()).collect();
-    // listed again after pinning: a number may have been another process's before
+    // the processes are listed again after they were pinned, because a number may have belonged to another
+    // process before
     let there: BTreeSet<Tid> = group.processes()?.into_iter().collect();
     let mut moved = 0;
     for process in held.iter().filter(|process| there.contains(&process.thread())) {

@@ -14,8 +14,8 @@
 //!
 //! Cost: two to four writes; two of them walk the threads of a gang (0.2 to 0.5 us each). The writes are made
 //! while all cores are held (`host/hold.rs`); without the right to hold them the cores switch one by one.
-//! When not to use: beside a heavy foreign load without a `cpu` controller, because frozen time is not given
-//! back.
+//! When not to use: beside a heavy foreign load without a `cpu` controller, because the kernel does not
+//! compensate a gang for the time in which it was frozen.
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze.
 
@@ -32,7 +32,7 @@ use unisono_linux::clock::Duration;
 enum CpuRank {
     First,
     Last,
-    /// Last, and preempted by any waking sibling.
+    /// The gang runs last, and any waking sibling preempts it.
     Idle,
 }
 
@@ -61,7 +61,7 @@ pub struct Freeze {
 /// Weight, inside the scheduler's group, of the gang whose turn it is; waiting gangs have the least weight.
 const TURN_WEIGHT: f64 = 100.0;
 /// Weight of a resting gang. Linux divides the weight of a group among the cores on which its threads want to
-/// run. A gang that blocks mostly has one of two threads awake, and that thread has the weight of both. A
+/// run. In a gang that blocks, mostly one of two threads is awake, and that thread has the weight of both. A
 /// program that spins beside three that block got 0.89 of the processor time that it gets when all threads
 /// are pinned. With half the weight for the three it got 1.10, and they 1.03 of theirs (medians of six runs
 /// of 2.5 s, two cores).
@@ -77,7 +77,7 @@ impl Freeze {
         Ok(freeze)
     }
 
-    /// A freezer without gangs.
+    /// Makes a freezer without gangs.
     pub fn empty() -> Freeze {
         Freeze { gangs: BTreeMap::new() }
     }

@@ -75,9 +75,9 @@ pub struct Promise {
 /// Whether a waiting gang uses cores that are idle otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// It is stopped there too.
+    /// The gang is stopped on these cores, too.
     Left,
-    /// It runs there.
+    /// The gang runs on these cores.
     Used,
 }
 
@@ -85,7 +85,7 @@ pub enum Idle {
 pub trait Mechanism: Send {
     fn kind(&self) -> MechanismKind;
 
-    /// The processor time that waiting gangs still get.
+    /// Returns the processor time that waiting gangs still get.
     fn promise(&self) -> Promise;
 
     /// Enforces the standings of the named gangs; gangs that are not named have ended. If the host refuses,
@@ -120,8 +120,8 @@ pub trait Mechanism: Send {
         )))
     }
 
-    /// Lets a gang go: it runs, and standings that name it are refused from now on. An unknown gang is no
-    /// error.
+    /// Stops controlling a gang: the gang runs freely, and standings that name it are refused from now on. An
+    /// unknown gang is no error.
     fn remove(&mut self, gang: GangId);
 
     /// Lets the backfilled gangs run where the gangs whose turn it is leave cores idle. Called shortly after
@@ -177,7 +177,7 @@ pub struct MechanismRequest {
     pub unprivileged: bool,
 }
 
-/// The mechanism to use when the user asked for none, and the reason.
+/// Returns the mechanism to use when the user asked for none, and the reason.
 pub fn recommended(request: MechanismRequest) -> (MechanismKind, &'static str) {
     if request.unprivileged {
         return (

@@ -1,15 +1,15 @@
 //! Real-time priorities: the incoming gang gets a higher priority than all running threads.
 //!
-//! Only the incoming gang's threads are touched: each turn takes the next higher priority, so the threads
-//! that ran before are preempted without a call of their own and wait below, ready to fill idle cores. When
-//! the priorities are used up, all gangs are put back to the lowest. The class is round robin, so that
-//! threads of one gang that share a core take turns.
+//! Only the incoming gang's threads are touched: each turn uses the next higher priority, so the threads that
+//! ran before are preempted without a system call for each, and wait at their lower priority, ready to fill
+//! idle cores. When the priorities are used up, all gangs are put back to the lowest. The class is round
+//! robin, so that threads of one gang that share a core take turns.
 //!
 //! Cost: one system call for each thread of the incoming gang (1.2 us warm), and one for all of them to check
 //! that each still lives. New threads inherit the priority. When not to use: ordinary programs get no time at
 //! all (they cannot even exit) while a gang keeps its cores busy, except for the reserve of real-time
-//! throttling (5 % by default), which also interrupts the gangs. `--isolate` accepts this. Not possible
-//! inside a version 1 `cpu` group.
+//! throttling (5 % by default), which also interrupts the gangs. With `--isolate`, the user accepts this. Not
+//! possible inside a version 1 `cpu` group.
 //!
 //! Reference: sched(7), Documentation/scheduler/sched-rt-group.rst.
 
@@ -37,7 +37,7 @@ pub struct RealTime {
 }
 
 const LOWEST: u8 = 1;
-/// Below interrupt threads (50) and the scheduler.
+/// The highest priority of a gang: below interrupt threads (50) and the scheduler's thread.
 const HIGHEST: u8 = 40;
 
 impl RealTime {
@@ -104,7 +104,7 @@ impl Mechanism for RealTime {
             self.level += 1;
         }
         for (id, standing) in standings {
-            // gangs that stay on are promoted too: the incoming gangs must not preempt them
+            // gangs that continue to run are promoted too: the incoming gangs must not preempt them
             if *standing == Standing::Running && incoming {
                 self.promote(id.0, self.level)?;
             }

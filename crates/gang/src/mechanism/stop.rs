@@ -4,7 +4,7 @@
 //! processor stop milliseconds late. A process that leaves its process group escapes. Parents see their
 //! children stop. A program cannot read the terminal. Use this mechanism to try gangs, not to rely on them.
 //!
-//! Cost: one signal a gang, walked over its processes by the kernel.
+//! Cost: one signal per gang; the kernel walks the processes of the group.
 //!
 //! Reference: kill(2), setpgid(2), signal(7).
 

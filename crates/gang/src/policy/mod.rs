@@ -41,16 +41,16 @@ struct Member {
     owner: GangOwner,
     weight: GangWeight,
     width: usize,
-    /// Cores that it kept busy in its own turns: an average, with weight [`EWMA_WEIGHT`] for the last
-    /// observation. All cores before the first observation.
+    /// Number of cores that the gang kept busy in its own turns: an average, with weight [`EWMA_WEIGHT`] for
+    /// the last observation. All cores before the first observation.
     busy: f64,
     /// Whether the last observation was far from the average.
     unsure: bool,
-    /// Number of its last turn, backfill not counted; 0: none yet.
+    /// Number of the gang's last turn, backfill not counted; 0: none yet.
     served: u64,
     turns: TakesTurns,
     quota: Option<TurnQuota>,
-    /// The earliest moment at which its quota allows its next turn.
+    /// The earliest moment at which the gang's quota allows its next turn.
     ready: Instant,
     /// The sort key of the gang where several hosts have to agree; gangs of equal names are ordered by
     /// number.
@@ -70,7 +70,7 @@ enum TakesTurns {
 /// becomes 1.6.
 const EWMA_WEIGHT: f64 = 0.4;
 /// Fewer idle cores than this are not lent. A gang on idle cores is not stopped by a switch but by the next
-/// tick, so lending the remains of interruptions would cost both gangs more than it gives.
+/// tick, so lending the short idle times that interruptions cause would cost both gangs more than it gains.
 const WORTH_LENDING: f64 = 0.5;
 
 /// The gangs that run from one moment to another.
@@ -122,7 +122,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// A rotation without gangs; `slice` is the length of a turn of weight 1.
+    /// Makes a rotation without gangs; `slice` is the length of a turn of weight 1.
     pub fn new(cores: usize, slice: Duration, backfill: Backfill) -> Self {
         let (cores, slice) = (cores.max(1), slice.max(Duration::from_nanos(1)));
         Self {
@@ -225,7 +225,7 @@ impl Rotation {
         self.slice = slice.max(Duration::from_nanos(1));
     }
 
-    /// Takes a gang out of the turns until [`wake`](Self::wake); meanwhile it may always run. Returns whether
+    /// Removes a gang from the turns until [`wake`](Self::wake); meanwhile it may always run. Returns whether
     /// it took turns before.
     pub fn begin_rest(&mut self, id: GangId) -> bool {
         self.take_part(id, TakesTurns::Rests)
@@ -253,7 +253,8 @@ impl Rotation {
         self.member(id).is_some_and(|member| member.turns == TakesTurns::Rests)
     }
 
-    /// Whether gangs have to wait, for each other or for their quota. If not, the present turn need not end.
+    /// Returns whether gangs have to wait, for each other or for their quota. If not, the present turn need
+    /// not end.
     pub fn is_contended(&self) -> bool {
         self.slots() > 1 || self.turn_takers().any(|member| member.quota.is_some())
     }
@@ -281,8 +282,8 @@ impl Rotation {
         }
     }
 
-    /// Whether the last observation of this gang was far from the average, so that one more could change the
-    /// number of cores that it lends.
+    /// Returns whether the last observation of this gang was far from the average, so that one more
+    /// observation could change the number of cores that the gang lends.
     pub fn is_unsure(&self, id: GangId) -> bool {
         self.member(id).is_some_and(|member| member.unsure)
     }
@@ -383,8 +384,8 @@ impl Rotation {
         places.iter().filter(may).cloned().collect()
     }
 
-    /// Takes back the last, unused turn; its gangs keep their places in the queue. This allows
-    /// the caller to plan a turn ahead of its time.
+    /// Undoes the last turn, which was not used; its gangs keep their places in the queue. This allows the
+    /// caller to plan a turn ahead of its time.
     pub fn undo_turn(&mut self) {
         let Some(Last { until, served, charged }) = self.last.take() else { return };
         self.until = until;

@@ -43,7 +43,7 @@ impl UserShares {
         before
     }
 
-    /// Takes back a charge whose turn was not used.
+    /// Refunds the charge for a turn that was not used.
     pub(super) fn refund(&mut self, owner: GangOwner, before: VirtualTime) {
         self.0.insert(owner, before);
     }

@@ -195,7 +195,7 @@ fn turns_that_are_lengthened_last_so_many_times_as_long() {
     assert_eq!(rotation.next_turn(turn.until).expect("a turn").until - turn.until, SLICE * 6);
 }
 
-/// Two of two cores; the first may use the time of one.
+/// Makes a rotation on two cores with gangs of these weights. Gang 0 has a quota: the time of one core.
 fn with_a_quota(weights: &[u32]) -> Rotation {
     let mut rotation = rotation(2, weights);
     let period = Duration::from_millis(100);

@@ -74,7 +74,7 @@ fn bad(text: String) -> GangRefusal {
     GangRefusal::new(GangRefusalKind::BadRequest, text)
 }
 
-/// The hierarchy in which gangs are frozen: version 2, or the freezer of version 1.
+/// Returns the hierarchy in which gangs are frozen: version 2, or the freezer of version 1.
 pub fn freezing(all: &[CgroupHierarchy]) -> Result<&CgroupHierarchy> {
     let second = CgroupHierarchy::of_version(all, CgroupVersion::V2).filter(|h| h.top().has("cgroup.procs"));
     second.or_else(|| CgroupHierarchy::with(all, "freezer")).ok_or_else(|| {
@@ -86,8 +86,8 @@ pub fn freezing(all: &[CgroupHierarchy]) -> Result<&CgroupHierarchy> {
     })
 }
 
-/// The hierarchy beside `first` whose groups can be frozen too: the version 1 freezer on a host that has both
-/// versions, where container engines keep their groups in version 1.
+/// Returns the hierarchy beside `first` whose groups can be frozen too: the version 1 freezer on a host that
+/// has both versions, where container engines keep their groups in version 1.
 pub fn freezer_beside(all: &[CgroupHierarchy], first: &CgroupHierarchy) -> Option<CgroupHierarchy> {
     CgroupHierarchy::with(all, "freezer").filter(|freezer| freezer.root != first.root).cloned()
 }
@@ -259,9 +259,9 @@ impl Moving {
         Ok(())
     }
 
-    /// Whether a process that was listed as a gang's, and is pinned now, is still the listed process: its
-    /// parent is in the gang, it is in the group of the others, and its owner is an owner of the target.
-    /// Fails if the process belongs to the gang, but to another user by now.
+    /// Returns whether a process that was listed as a gang's, and is pinned now, is still the listed process:
+    /// its parent is in the gang, it is in the same group as the gang's other processes, and its owner is an
+    /// owner of the target. Fails if the process belongs to the gang, but to another user by now.
     fn may_come(&self, member: &PinnedProcess, hierarchy: &CgroupHierarchy) -> Result<bool> {
         let (Ok(stat), Ok(owner)) = (member.stat(), member.owner()) else { return Ok(false) };
         let group = hierarchy.group_of(member.thread());
@@ -281,7 +281,7 @@ impl Moving {
         (GangHome::Made(self.home), self.leader)
     }
 
-    /// The group into which the processes are moved.
+    /// Returns the group into which the processes are moved.
     pub(super) fn home(&self) -> &ControlGroup {
         &self.home
     }
@@ -376,12 +376,12 @@ fn scheduler_in(path: &Path) -> Option<String> {
     path.ancestors().filter(is_ours).last().and_then(name_of)
 }
 
-/// The user who may move processes into a group; root if that cannot be read.
+/// Returns the user who may move processes into a group; root if that cannot be read.
 fn owner_of(group: &ControlGroup) -> u32 {
     group.owner().unwrap_or(0)
 }
 
-/// The group and all groups below it.
+/// Returns the group and all groups below it.
 pub fn groups_below(group: &ControlGroup) -> Vec<ControlGroup> {
     let mut found = vec![group.clone()];
     let mut next = 0;
@@ -393,14 +393,14 @@ pub fn groups_below(group: &ControlGroup) -> Vec<ControlGroup> {
     found
 }
 
-/// The child groups of this group.
+/// Returns the child groups of this group.
 fn groups_in(group: &ControlGroup) -> Vec<ControlGroup> {
     let entries = fs::read_dir(group.path()).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     directories.map(|entry| ControlGroup::at(entry.path(), group.version())).collect()
 }
 
-/// Whether a journal's entry concerns this home.
+/// Returns whether a journal's entry concerns this home.
 pub fn is_about(entry: &UndoEntry, home: &GangHome) -> bool {
     match entry {
         UndoEntry::Group { path, .. } | UndoEntry::Borrowed { path, .. } => path == home.group().path(),
@@ -412,7 +412,8 @@ pub fn threads_in(groups: &[ControlGroup]) -> BTreeSet<i32> {
     groups.iter().flat_map(|group| group.threads().unwrap_or_default()).map(|thread| thread.0).collect()
 }
 
-/// Whether no more processes can appear. A group that existed before may be empty for a while.
+/// Returns whether no more processes can appear in this home. A group that existed before the gang may be
+/// empty for a while.
 pub fn is_over(home: &GangHome) -> bool {
     match home {
         GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),

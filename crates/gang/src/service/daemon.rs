@@ -39,8 +39,8 @@ use unisono_linux::usage;
 /// Maximum number of different warnings remembered as reported; beyond that the first may be reported again.
 const MAX_WARNINGS: usize = 100;
 
-/// The name of the state file beside the journals, from which a daemon at the same socket takes the gangs
-/// over after a kill.
+/// Returns the name of the state file beside the journals, from which a daemon at the same socket takes the
+/// gangs over after a kill.
 pub(super) fn saved_name(socket: &Path) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let socket: String = socket.to_string_lossy().chars().map(letter).collect();
@@ -52,7 +52,7 @@ pub(super) fn saved_name(socket: &Path) -> String {
 pub(super) enum SlicePace {
     /// The slice follows the intervals of the gangs.
     Follows,
-    /// The user has set it.
+    /// The user has set the slice.
     Fixed,
 }
 
@@ -73,8 +73,8 @@ pub(super) struct ManagedGang {
     /// The target process; `None`: the target is a group, or the process has ended.
     pub(super) leader: Option<PinnedProcess>,
     pub(super) threads: GangThreads,
-    /// Whether its processes may use all of the daemon's cores. If not, the daemon leaves their affinities
-    /// alone.
+    /// Whether the gang's processes may use all of the daemon's cores. If not, the daemon leaves their
+    /// affinities alone.
     pub(super) everywhere: bool,
     pub(super) count: usize,
     pub(super) width: usize,
@@ -84,7 +84,7 @@ pub(super) struct ManagedGang {
     pub(super) slept: GangSleeps,
     pub(super) interval: Option<Duration>,
     pub(super) quota: Option<GangQuota>,
-    /// The quota that its turns enforce.
+    /// The quota that the gang's turns enforce.
     pub(super) keeps_to: Option<TurnQuota>,
 }
 
@@ -115,7 +115,7 @@ pub(super) struct GangDaemon {
 }
 
 impl GangDaemon {
-    /// Starts the scheduler's thread; there are no gangs so far. Their turns are written into `trace`.
+    /// Starts the scheduler's thread, still without gangs. The turns of later gangs are written into `trace`.
     pub(super) fn start(terms: Terms, journal: GangJournal, trace: Option<File>) -> Result<GangDaemon> {
         let all = hierarchies()?;
         let hierarchy = adopt::freezing(&all)?.clone();
@@ -272,7 +272,7 @@ impl GangDaemon {
         self.journal.keep_beside(&self.terms.saved, &text)
     }
 
-    /// Starts to tend a gang that takes turns.
+    /// Adds a gang that takes turns to the gangs that the main loop scans and judges.
     pub(super) fn tend_to(&mut self, id: GangId, home: GangHome, leader: Option<PinnedProcess>) {
         let meter = home.group().meter().ok().filter(|meter| meter.used_ns().is_ok());
         let groups = groups_below(home.group());
@@ -305,7 +305,7 @@ impl GangDaemon {
         self.managed.values().filter_map(|gang| gang.leader.as_ref())
     }
 
-    /// The time of the next scan or judgement of the gangs; `None`: there are no gangs.
+    /// Returns the time of the next scan or judgement of the gangs; `None`: there are no gangs.
     pub(super) fn next_scan(&self) -> Option<Instant> {
         (!self.managed.is_empty()).then_some(self.scan_times.next())
     }
@@ -366,7 +366,7 @@ impl GangDaemon {
 pub(super) struct RuledGangs<'a>(&'a mut GangDaemon);
 
 impl RuledGangs<'_> {
-    /// The hierarchies whose groups can be gangs.
+    /// Returns the hierarchies whose groups can be gangs.
     pub(super) fn hierarchies(&self) -> impl Iterator<Item = &CgroupHierarchy> {
         std::iter::once(&self.0.hierarchy).chain(&self.0.freezer)
     }
@@ -395,7 +395,7 @@ impl RuledGangs<'_> {
         self.0.rule_outcomes()
     }
 
-    /// Whether the target is being made a gang.
+    /// Returns whether the target is being made a gang.
     pub(super) fn is_begun(&self, target: &GangTarget) -> bool {
         self.0.jobs.has_rule(target)
     }
@@ -417,7 +417,7 @@ impl RuledGangs<'_> {
     }
 }
 
-/// The processor time of all threads of this process except the calling one.
+/// Returns the processor time of all threads of this process except the calling one.
 pub(super) fn switching_time() -> Duration {
     usage::of_this_process().cpu.saturating_sub(usage::of_this_thread().cpu).into()
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::Receiver;
 use unisono_linux::clock::Instant;
 use unisono_linux::pinned::PinnedProcess;
 
-/// A connection that waits for an answer.
+/// Identifies a connection that waits for an answer.
 pub(super) type ReplyTicket = u64;
 
 /// The target and the weight of a rule's request, and its outcome.
@@ -84,7 +84,7 @@ impl Jobs {
         self.of_users.is_empty()
     }
 
-    /// Returns all users in the order of their turns: those after the last one first.
+    /// Returns all users in the order of their turns, which begins after the user who was served last.
     pub(super) fn users(&self) -> Vec<u32> {
         let after = self.of_users.range(self.last.saturating_add(1)..);
         after.chain(self.of_users.range(..=self.last)).map(|(user, _)| *user).collect()

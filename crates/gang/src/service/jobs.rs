@@ -7,8 +7,8 @@
 //! ```
 //! A program may have thousands of processes, and each takes 10 to 30 us. So a turn of the daemon's loop
 //! works for at most [`BUDGET`], for one user after the other, and then serves clients and signals. A user's
-//! requests are carried out one after the other. A gang that cannot be put back within [`EMPTY_TIMEOUT`]
-//! causes a warning, and stays in the journal.
+//! requests are carried out one after the other. If a gang's processes cannot be moved back within
+//! [`EMPTY_TIMEOUT`], the daemon warns, and the gang's entries stay in the journal.
 
 use super::adopt::{self, GangHome, HomeComing, TargetScan, groups_below, threads_in};
 use super::daemon::{GangDaemon, refused};
@@ -90,7 +90,7 @@ impl GangDaemon {
         self.jobs.push(user, answer_to, JobStage::Releases { id, released, until });
     }
 
-    /// The time of the next work; `None`: there is no work.
+    /// Returns the time of the next work; `None`: there is no work.
     pub(super) fn next_work(&self) -> Option<Instant> {
         let next = if self.jobs.waits { clock::now() + CHECK_INTERVAL } else { Instant::ZERO };
         (!self.jobs.is_empty()).then_some(next)
@@ -101,7 +101,7 @@ impl GangDaemon {
         std::mem::take(&mut self.jobs.replies)
     }
 
-    /// The outcomes of rules' requests.
+    /// Returns the outcomes of rules' requests.
     pub(super) fn rule_outcomes(&mut self) -> Vec<RuleOutcome> {
         std::mem::take(&mut self.jobs.ruled)
     }
@@ -274,7 +274,7 @@ impl GangDaemon {
                 };
                 match self.journal.undo(is_its).map(|done| done.unrestored) {
                     Ok(left) if left.is_empty() => return self.end(id, then),
-                    // a process that has just ended keeps its group for a moment
+                    // a process that has just ended stays in its group for a moment
                     _ if clock::now() < until => {
                         return JobStep::Waits(JobStage::Empties { id, home, threads, until, then });
                     }

@@ -51,7 +51,7 @@ pub struct RulesFile {
 /// Identifies a version of a file: device, inode number, length, time of the last change.
 type RulesStamp = (u64, u64, u64, (i64, i64));
 
-/// Whether the file is read although it has not changed.
+/// Whether to read the file even if it has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadAgain {
     IfChanged,
@@ -92,7 +92,7 @@ impl RuleKeeper {
         Ok((keeper, missing))
     }
 
-    /// The initial slice from the rules, if any.
+    /// Returns the initial slice from the rules, if any.
     pub(super) fn slice(&self) -> Option<Duration> {
         self.rules.slice
     }
@@ -211,7 +211,7 @@ impl RuleKeeper {
         }
     }
 
-    /// The targets on this host that rules name, each with the index of its rule.
+    /// Returns the targets on this host that rules name, each with the index of its rule.
     fn found(&self, gangs: &RuledGangs<'_>) -> BTreeMap<GangTarget, usize> {
         let mut found = BTreeMap::new();
         for (place, rule) in self.rules.rules.iter().enumerate() {
@@ -242,7 +242,8 @@ fn stamp_of(path: &Path) -> Option<RulesStamp> {
     Some((file.dev(), file.ino(), file.len(), (file.mtime(), file.mtime_nsec())))
 }
 
-/// Whether the last change is at least `SETTLED` ago. A time in the future is wrong, and counts at once.
+/// Returns whether the last change is at least `SETTLED` ago. A time in the future is invalid, and counts as
+/// settled.
 fn has_settled((seconds, nanos): (i64, i64)) -> bool {
     let changed =
         UNIX_EPOCH + StdDuration::new(seconds.try_into().unwrap_or(0), nanos.try_into().unwrap_or(0));
@@ -258,7 +259,7 @@ fn is_there(target: &GangTarget) -> bool {
     }
 }
 
-/// The directories below `root` whose names match the patterns, level by level.
+/// Returns the directories below `root` whose names match the patterns, level by level.
 fn groups_like(root: &Path, path: &[NamePattern]) -> Vec<PathBuf> {
     let mut level = vec![root.to_owned()];
     for pattern in path {
@@ -271,7 +272,7 @@ fn groups_like(root: &Path, path: &[NamePattern]) -> Vec<PathBuf> {
     level
 }
 
-/// The processes that a rule names, without their descendants.
+/// Returns the processes that a rule names, without their descendants.
 fn processes(rules: &GangRules) -> Vec<(GangTarget, usize)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

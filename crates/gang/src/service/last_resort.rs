@@ -1,4 +1,4 @@
-//! The end of a daemon whose loop is stuck: a signal that asks for the end always ends it.
+//! Ends a daemon whose loop is stuck, so that a signal that requests termination always ends the daemon.
 //!
 //! The loop calls the kernel, and a call may not return: a process that is exiting on a dead file system can
 //! hold a lock that a move between groups needs. A separate thread waits for signals, too, but leaves them to

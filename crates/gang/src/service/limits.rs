@@ -2,7 +2,8 @@
 //! stop its threads one by one (see `turn_quota.rs`).
 //!
 //! Gangs below the same quota get equal parts of it. A quota may change while the gangs run, so it is read
-//! again periodically. Cost: two or three small files for each group around a gang's process.
+//! again periodically. Cost: reads of two or three small files for each group that contains a gang's process,
+//! ancestors included.
 
 use crate::gang::GangId;
 use crate::turn_quota::TurnQuota;
@@ -19,7 +20,7 @@ pub(super) struct GangQuota {
 }
 
 impl GangQuota {
-    /// The smallest quota that applies to a process, if there is one.
+    /// Returns the smallest quota that applies to a process, if there is one.
     pub(super) fn for_process(process: Tid) -> Option<GangQuota> {
         let found = quota::limits_of(process).ok()?.quota?;
         Some(GangQuota { quota: TurnQuota::from(&found), group: found.group })

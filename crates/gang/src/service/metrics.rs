@@ -6,7 +6,7 @@
 use super::request::{GangState, GangView, ServiceView};
 use std::fmt::Write;
 
-/// The text of all metrics, with its end mark.
+/// Returns the text of all metrics, with its end mark.
 pub fn openmetrics(view: &ServiceView) -> String {
     let mut text = String::new();
     let mut family = |name: &str, kind: &str, what: &str, samples: Vec<(String, f64)>| {

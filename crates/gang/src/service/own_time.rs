@@ -1,14 +1,14 @@
 //! The bound on the processor time that the daemon takes for switching.
 //!
-//! A switch costs 10 to 70 us on every core, so the time that switching takes depends on how long turns are,
-//! and gangs have a part in that: a quota makes turns shorter. The daemon adds up the time of its own
-//! threads. If it is more than [`MAX_SHARE`] of the cores' time, all turns last longer by the same factor,
-//! until it is less. Pure: times are arguments. Cost: a system call in a round of the daemon.
+//! A switch costs 10 to 70 us on every core, so the time that switching takes depends on the length of turns.
+//! The user of a gang influences this length, because a quota makes turns shorter. The daemon adds up the
+//! time of its own threads. If it is more than [`MAX_SHARE`] of the cores' time, all turns last longer by the
+//! same factor, until it is less. Pure: times are arguments. Cost: a system call in a round of the daemon.
 
 use unisono_linux::clock::{Duration, Instant};
 
-/// The largest share of the cores' time. Turns of 20 ms need 0.5 % on the measured host, turns of 5 ms, the
-/// shortest that a quota makes, 1.4 %.
+/// The largest share of the cores' time that switching may take. Turns of 20 ms need 0.5 % on the measured
+/// host, turns of 5 ms, the shortest that a quota makes, 1.4 %.
 pub(super) const MAX_SHARE: f64 = 0.02;
 /// Turns get shorter again once they would take less than this part of the bound, so that the factor does not
 /// swing.
@@ -32,18 +32,18 @@ impl OwnTime {
         OwnTime { since: now, used, factor: 1, share: 0.0 }
     }
 
-    /// The factor by which turns are longer than requested.
+    /// Returns the factor by which turns are longer than requested.
     pub(super) fn factor(&self) -> u32 {
         self.factor
     }
 
-    /// The part of the cores' time that switching took lately.
+    /// Returns the part of the cores' time that switching took lately.
     pub(super) fn share(&self) -> f64 {
         self.share
     }
 
-    /// Takes the total time that the switching threads have used until now. Returns the new factor if it
-    /// changes.
+    /// Adapts the factor to `used`, the total time that the switching threads have used until now. Returns
+    /// the new factor if it changes.
     pub(super) fn update(&mut self, now: Instant, used: Duration, cores: usize) -> Option<u32> {
         let passed = now - self.since;
         if passed < INTERVAL {

@@ -21,8 +21,8 @@ const MAX_SLICE: Duration = Duration::from_millis(100);
 const MEETINGS: u64 = 8;
 /// A new slice within this factor of the present one is ignored, so that the slice does not follow noise.
 const NOTEWORTHY: f64 = 1.5;
-/// Fewer sleeps per thread than this part of the gang's turns give no interval: other programs wake threads,
-/// too.
+/// The least number of sleeps per thread, as a part of the number of the gang's turns, from which an interval
+/// is computed. Fewer sleeps may be due to other programs, which wake threads, too.
 const MIN_SHARE: f64 = 0.5;
 
 /// Totals over the threads of a gang that want to run.
@@ -48,7 +48,7 @@ impl GangSleeps {
     }
 }
 
-/// The slice for gangs with these known intervals. `None`: the present slice stays.
+/// Returns the slice for gangs with these known intervals. `None`: the present slice stays.
 pub(crate) fn slice(now: Duration, intervals: impl Iterator<Item = Duration>) -> Option<Duration> {
     let wanted = intervals.max().map_or(MIN_SLICE, |longest| longest * MEETINGS);
     let wanted = wanted.clamp(MIN_SLICE, MAX_SLICE);

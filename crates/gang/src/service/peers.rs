@@ -7,7 +7,7 @@ use super::request::MAX_LINE;
 use std::collections::BTreeMap;
 use unisono_linux::clock::{Duration, Instant};
 
-/// Connections of all users, and of one user other than root.
+/// The maximum numbers of connections: of all users together, and of one user other than root.
 pub const MAX_PEERS: usize = 64;
 pub const MAX_OF_USER: usize = 8;
 /// The number of requests that a user may send at once.
@@ -55,7 +55,7 @@ pub struct Floodgate {
 }
 
 impl Floodgate {
-    /// Whether a request of this user may be carried out now; if so, it takes a token.
+    /// Returns whether a request of this user may be carried out now; if so, it takes a token.
     pub fn admits(&mut self, user: u32, now: Instant) -> bool {
         let (hand, since) = self.users.entry(user).or_insert((AT_ONCE, now));
         let more = refills(*since, now);

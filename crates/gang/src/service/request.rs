@@ -11,7 +11,7 @@ use unisono_linux::clock::Duration;
 
 /// The longest line of a client in bytes: a path of 4096 characters that are all escaped does not fit.
 pub const MAX_LINE: usize = 8192;
-/// The longest name of a gang, in letters: a column of a table.
+/// The longest name of a gang, in characters: the width of a column in a table.
 const MAX_NAME: usize = 48;
 /// The shortest and the longest slice, the same as of `gang run`.
 const SLICES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
@@ -231,28 +231,28 @@ pub struct ServiceView {
 pub struct GangView {
     pub name: GangName,
     pub target: GangTarget,
-    /// The user who added it.
+    /// The user who added the gang.
     pub user: u32,
     pub weight: u32,
     pub state: GangState,
-    /// Number of cores that its threads can use at once.
+    /// Number of cores that the gang's threads can use at once.
     pub width: usize,
     pub threads: usize,
-    /// Number of its turns.
+    /// Number of the gang's turns.
     pub turns: u64,
-    /// Total length of its turns.
+    /// Total length of the gang's turns.
     pub had_s: f64,
-    /// Processor time since it was added; `None` if its cgroup hierarchy does not count it.
+    /// Processor time since the gang was added; `None` if its cgroup hierarchy does not count processor time.
     pub cpu_s: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GangState {
-    /// It has the turn, or no other gang takes turns.
+    /// The gang has the turn, or no other gang takes turns.
     Running,
     Waiting,
-    /// It takes no turns, because it blocks: it runs at any time.
+    /// The gang takes no turns, because it blocks: it runs at any time.
     Resting,
 }
 

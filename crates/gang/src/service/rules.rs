@@ -12,7 +12,8 @@
 //! user = "alice"
 //! name = "lammps"                            # the name of the gangs
 //! ```
-//! A process comes with all its descendants. The first rule that matches a process or a group decides.
+//! A gang made of a process contains all its descendants. The first rule that matches a process or a group
+//! decides.
 //!
 //! Pure: the caller reads the file and finds processes and groups. An error names line and column, and the
 //! text to write instead. Cost: each process of the machine is compared with each rule.
@@ -122,12 +123,12 @@ impl GangRules {
         Ok(GangRules { slice: slice.transpose()?, rules: rules.collect::<Result<_, _>>()? })
     }
 
-    /// Whether processes have to be scanned.
+    /// Returns whether processes have to be scanned.
     pub fn name_programs(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.fits, RuleFits::Programs { .. }))
     }
 
-    /// The index of the first rule for a process with this executable and this user.
+    /// Returns the index of the first rule for a process with this executable and this user.
     pub fn of_process(&self, executable: &str, owner: u32) -> Option<usize> {
         self.rules.iter().position(|rule| match &rule.fits {
             RuleFits::Groups(_) => false,
@@ -211,7 +212,7 @@ fn wrong(text: &str, at: usize, what: String) -> GangRulesError {
     GangRulesError { at: Position::at_offset(text, at), what }
 }
 
-/// The TOML parser's message, with a guess at a misspelt key.
+/// Returns the TOML parser's message, with a guess at a misspelt key.
 fn with_hint(message: &str) -> String {
     let key = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
     match key.and_then(|key| nearest(key, KEYS)) {
@@ -280,7 +281,8 @@ mod tests {
         assert_eq!(error.at.line, 2 * MAX_RULES + 1);
     }
 
-    /// The slow model: a star matches no character and ends, or takes one character and stays.
+    /// Matches a name by the slow model: a star matches no character and ends, or matches one character and
+    /// stays.
     fn slowly(pattern: &[char], name: &[char]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

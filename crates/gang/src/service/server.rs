@@ -35,7 +35,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Time to wait before the next read from a flooding client, and before the next write to a client that does
 /// not read.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
-/// A client that sends nothing, or does not take an answer, for this long is disconnected.
+/// A client that sends nothing, or does not read its answers, for this long is disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes of unread answers of a client: a list of some hundred gangs takes a tenth of it.
 const MAX_UNREAD: usize = 1 << 20;
@@ -168,21 +168,21 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // somebody else has removed it
+        let _ = fs::remove_file(&self.path); // fails if another process has removed the file
     }
 }
 
 struct ServiceClient {
     id: ReplyTicket,
-    /// Whether its request is being carried out.
+    /// Whether a request of the client is being carried out.
     waits: bool,
     stream: UnixStream,
     user: u32,
     lines: LineBuffer,
     unread: Vec<u8>,
-    /// The time of its last activity.
+    /// The time of the client's last activity.
     last_active: Instant,
-    /// It is not read before this time, because its user floods.
+    /// No more requests of the client are read before this time, because its user sends too many.
     later: Instant,
 }
 
@@ -236,7 +236,7 @@ impl Peers {
                 } else if matches!(signal, Signal::Interrupt | Signal::Terminate | Signal::Quit) {
                     return Ok(());
                 }
-                // a suspended daemon would leave gangs frozen
+                // all other signals are ignored: a daemon suspended by one would leave gangs frozen
             }
             self.accept(listener);
             let gate = &mut self.gate;

@@ -46,7 +46,7 @@ pub struct FoundTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedGang {
     pub name: GangName,
-    /// The user who added it.
+    /// The user who added the gang.
     pub user: u32,
     /// The owner of the processes; root if they belong to several users.
     #[serde(default)]
@@ -163,7 +163,7 @@ impl ServiceState {
         Ok(id)
     }
 
-    /// The gang of this name, if this user may remove it. The caller releases it and calls
+    /// Returns the gang of this name, if this user may remove it. The caller releases it and calls
     /// [`ServiceState::end`].
     pub fn removable(&self, user: u32, name: &GangName) -> Result<GangId, GangRefusal> {
         let missing = || {
@@ -194,7 +194,7 @@ impl ServiceState {
         Ok(id)
     }
 
-    /// Whether this user may change settings that apply to all gangs.
+    /// Checks that this user may change settings that apply to all gangs.
     pub fn may_set_slice(user: u32) -> Result<(), GangRefusal> {
         if user == ROOT {
             return Ok(());
@@ -225,8 +225,8 @@ impl ServiceState {
     }
 }
 
-/// The owner of a gang of this target: the owner of its processes; root if there are several; the group's
-/// owner if there is no process.
+/// Returns the owner of a gang of this target: the owner of its processes; root if there are several; the
+/// group's owner if there is no process.
 fn owner_of(found: &FoundTarget) -> u32 {
     let mut owners = found.owners.iter();
     match (owners.next(), owners.next()) {
@@ -244,7 +244,7 @@ fn may_weigh(user: u32, weight: GangWeight) -> Result<(), GangRefusal> {
     Err(GangRefusal::new(GangRefusalKind::NotAllowed, text))
 }
 
-/// Whether some process could be in both an existing gang and the requested target.
+/// Returns whether some process could be in both an existing gang and the requested target.
 fn overlap(there: &ServedGang, target: &GangTarget, found: &FoundTarget) -> bool {
     let inside = |inner: &Path, outer: &Path| inner.starts_with(outer);
     match (&there.target, target) {

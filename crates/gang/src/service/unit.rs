@@ -47,7 +47,7 @@ UMask=0077
 /// Options of the daemon that name an output file.
 const WRITES: [&str; 2] = ["--socket", "--trace"];
 
-/// The daemon's unit, which the command `install` writes.
+/// Returns the daemon's unit, which the command `install` writes.
 pub fn unit(install: &'static str) -> UnitFile {
     UnitFile {
         name: NAME.to_owned(),
@@ -59,7 +59,7 @@ pub fn unit(install: &'static str) -> UnitFile {
     }
 }
 
-/// The unit's text. `path` is the absolute path of the program, `options` are options of
+/// Returns the unit's text. `path` is the absolute path of the program, `options` are options of
 /// `unisono gang daemon`.
 pub fn text(path: &str, options: &[String]) -> String {
     let command = program(path);

@@ -4,7 +4,8 @@ use super::model::{Meets, Sharing, SimulatedWait};
 use super::state::{CoreSimulation, Event, ThreadActivity};
 use rand::Rng;
 
-/// Time between the starts of a program's threads where the kernel places them (ns): about a clone(2).
+/// Time between the starts of a program's threads where the kernel places them (ns): about as long as
+/// clone(2) takes.
 const START: u64 = 20_000;
 
 impl CoreSimulation<'_> {

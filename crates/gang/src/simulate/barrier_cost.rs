@@ -8,10 +8,10 @@
 //! | up to 16 | dissemination | ceil(log2 n) rounds |
 //! | more | MCS tree | ceil(log4 n) up, ceil(log2 n) down |
 //!
-//! Threads on one core hand nothing over between caches, so only cores count. Among cores with `cache_cores`
-//! to a cache, transfers inside a cache are *near* and the others *far*. In the tree, the first ranks are
-//! near one another. In dissemination, the steps that are shorter than the number of cores of a cache add up
-//! to less than that number, so a chain of them leaves a cache at most once.
+//! Threads on one core transfer no line between caches, so only the number of cores counts. Among cores with
+//! `cache_cores` to a cache, transfers inside a cache are *near* and the others *far*. In the tree, the first
+//! ranks are near one another. In dissemination, the steps that are shorter than the number of cores of a
+//! cache add up to less than that number, so a chain of them leaves a cache at most once.
 //!
 //! Measured: a near transfer, as the barrier of two threads on the host of the example study. Not measured:
 //! more than two cores, and the factor of far transfers.
@@ -33,7 +33,7 @@ fn doublings(n: usize) -> u32 {
 }
 
 impl WaitCosts {
-    /// The cost of a barrier of threads on this many cores, which all run.
+    /// Returns the cost of a barrier of threads on this many cores, which all run.
     pub fn barrier_of(&self, cores: usize, cache_cores: usize) -> Duration {
         let near_cores = cores.min(cache_cores.max(1));
         // up the tree, four children hand over to a node
@@ -46,7 +46,7 @@ impl WaitCosts {
             (tree(cores), tree(near_cores))
         };
         let transfers = u64::from(near) + FAR_FACTOR * u64::from(all - near);
-        // two threads of one core still execute the barrier
+        // threads that share one core still execute the barrier
         self.barrier * transfers.max(1)
     }
 }

@@ -33,7 +33,7 @@ impl CoreSet {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// The first member in `start..end`.
+    /// Returns the first member in `start..end`.
     pub(super) fn first(&self, start: usize, end: usize) -> Option<usize> {
         let mut c = start;
         while c < end {

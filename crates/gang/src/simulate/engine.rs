@@ -107,8 +107,8 @@ impl<'a> CoreSimulation<'a> {
         engine
     }
 
-    /// Runs until the end, or until all programs have ended. `progress` is called with the simulated time
-    /// from time to time; false stops the run.
+    /// Runs until the end, or until all programs have ended. It calls `progress` with the simulated time from
+    /// time to time, and stops if `progress` returns false.
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> bool {
         while let Some(Reverse((time, _, event))) = self.queue.pop() {
             if time > self.end || self.programs.iter().all(|program| program.ended.is_some()) {
@@ -311,7 +311,8 @@ impl<'a> CoreSimulation<'a> {
         self.note_load(c);
     }
 
-    /// Puts a thread that wants to run into the queue of `c`, unless it is held or throttled.
+    /// Puts a thread that wants to run into the queue of `c`, unless it is held or throttled. Returns whether
+    /// it did.
     pub(super) fn enqueue_runnable(&mut self, c: usize, t: usize, why: Joining) -> bool {
         let thread = &mut self.threads[t];
         thread.core = c;

@@ -72,8 +72,8 @@ pub fn simulate(
     simulate_with(machine, programs, sharing, length, seed, &mut |_| true)
 }
 
-/// Like [`simulate`]; `progress` is called with the simulated time from time to time, and false stops the
-/// simulation.
+/// Does the same as [`simulate`], and calls `progress` with the simulated time from time to time; the
+/// simulation stops if `progress` returns false.
 pub fn simulate_with(
     machine: &SimulatedMachine,
     programs: &[SimulatedProgram],

@@ -24,8 +24,8 @@ pub struct SimulatedMachine {
 /// The costs of waiting and switching, charged to a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitCosts {
-    /// A barrier of two threads on two cores that share a cache, both of which run: one transfer of a cache
-    /// line. At least 1 ns. [`barrier_of`](Self::barrier_of) says what more threads cost.
+    /// A barrier of two running threads on two cores that share a cache: one transfer of a cache line. At
+    /// least 1 ns. [`barrier_of`](Self::barrier_of) computes the cost of a barrier of more threads.
     pub barrier: Duration,
     /// Blocking and waking, all parts together: a third each for the thread that blocks, the thread that
     /// wakes it, and the thread that was woken.
@@ -91,7 +91,7 @@ pub struct SimulatedProgram {
     pub jobs: Option<JobArrivals>,
     /// The weight of the program as a gang.
     pub weight: GangWeight,
-    /// -20 to 19.
+    /// The nice value of the threads, -20 to 19.
     pub nice: i8,
     /// Fixed priority (SCHED_FIFO), 1 to 99: it runs before all threads with a lower priority.
     pub priority: Option<u8>,
@@ -139,7 +139,7 @@ pub enum Sharing {
 }
 
 impl SimulatedProgram {
-    /// A program BARRIER of the paper's figure 1: it spins for 50 us, then blocks.
+    /// Makes a program BARRIER of the paper's figure 1: it spins for 50 us, then blocks.
     pub fn barriers(name: &str, threads: usize, interval: Duration, variance: Duration) -> Self {
         Self {
             name: name.into(),
@@ -160,7 +160,7 @@ impl SimulatedProgram {
         }
     }
 
-    /// A program whose threads compute and never wait.
+    /// Makes a program whose threads compute and never wait.
     pub fn computing(name: &str, threads: usize) -> Self {
         Self {
             interval: None,

@@ -10,15 +10,15 @@ pub struct ProgramResult {
     pub name: String,
     pub threads: usize,
     pub arrived_s: f64,
-    /// When it had done its work, in seconds. `None`: it ran to the end of the simulation.
+    /// When the program completed its work, in seconds. `None`: it ran to the end of the simulation.
     pub finished_s: Option<f64>,
     /// Run time relative to a run alone on the machine.
     pub stretch: Option<f64>,
     /// Number of turns as a gang.
     pub slices: u64,
-    /// Processor time that it got as backfill.
+    /// Processor time that the program got as backfill.
     pub backfilled_s: f64,
-    /// Barriers per second of its presence; for threads that never meet, rounds per second.
+    /// Barriers per second of the program's presence; for threads that never meet, rounds per second.
     pub barriers_per_s: f64,
     pub barriers: u64,
     pub work_s: f64,

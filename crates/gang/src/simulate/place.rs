@@ -1,8 +1,8 @@
 //! Chooses the core of a thread: at a wake-up, when a core is idle, and at periodic balances.
 //!
-//! These rules preserve the state that ruins plain Linux: the threads of a program share one core. If they
-//! start so, and every core has such a program, no core is idle and all loads are equal. No rule moves a
-//! thread then.
+//! These rules preserve the state in which programs run worst under plain Linux: all threads of a program
+//! share one core. If every core has such a program from the start, no core is idle and all loads are equal,
+//! so no rule moves a thread.
 //!
 //! Left out: scheduling domains above the last-level cache (all cores balance with one another), decayed load
 //! averages (the present loads are used), and wake_wide.
@@ -33,7 +33,8 @@ impl CoreSimulation<'_> {
         self.put(t);
     }
 
-    /// Finds a core for a thread that wants to run, and lets it preempt there.
+    /// Finds a core for a thread that wants to run, and adds the thread to the core's queue, where it may
+    /// preempt the running thread.
     pub(super) fn put(&mut self, t: usize) {
         if self.threads[t].held {
             return;
@@ -115,7 +116,7 @@ impl CoreSimulation<'_> {
     }
 
     /// Lets an idle core take a waiting thread from another core (idle_balance), unless the core's idle times
-    /// are shorter than the cost of a migration.
+    /// are shorter than the cost of a migration. Returns whether a thread was moved.
     pub(super) fn pull_when_idle(&mut self, c: usize) -> bool {
         if self.crowded.is_empty() || self.cores[c].average_idle < self.tunables.migration_cost {
             return false;
@@ -146,8 +147,8 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// The load that a busy core may take from the busiest one: no more than brings either to the average of
-    /// all cores (calculate_imbalance, for a core that becomes overloaded).
+    /// Returns the load that a busy core may take from the busiest one: at most so much that one of the two
+    /// reaches the average of all cores (calculate_imbalance, for a core that becomes overloaded).
     fn imbalance(&self, own: i64, busiest: i64) -> i64 {
         let average = self.cores.iter().map(|core| core.load).sum::<i64>() / self.cores.len() as i64;
         (busiest - average).min(average - own)
@@ -182,7 +183,8 @@ impl CoreSimulation<'_> {
         let movable = |t: &usize| {
             let thread = &self.threads[*t];
             let (first, count) = thread.allowed;
-            // cache_nice_tries of both kernels is 1: after two failures, a warm cache holds no thread
+            // cache_nice_tries of both kernels is 1: after two failed balances, a thread is moved even if its
+            // cache is warm
             let hot = !is_idle && failed < 2 && self.now - thread.ran_until < self.tunables.migration_cost;
             let program = &self.programs[thread.program];
             (first..first + count).contains(&c)

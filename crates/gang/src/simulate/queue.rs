@@ -30,7 +30,7 @@ impl ThreadState {
 }
 
 impl CoreSimulation<'_> {
-    /// The running thread and the waiting threads.
+    /// Returns the running thread and the waiting threads.
     fn members(core: &CoreState) -> impl Iterator<Item = usize> + '_ {
         core.current.into_iter().chain(core.queue.iter().copied())
     }
@@ -93,7 +93,7 @@ impl CoreSimulation<'_> {
                 let zero = self.zero_lag(c);
                 let all = self.cores[c].load;
                 let lag = if why == Joining::New { 0 } else { self.threads[t].lag };
-                // place_entity: joining moves the mean, so that the lag is inflated beforehand
+                // place_entity: joining moves the mean, so the lag is inflated beforehand
                 let lag = if all > 0 {
                     (i128::from(lag) * i128::from(all + weight) / i128::from(all)) as i64
                 } else {
@@ -175,9 +175,9 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// Whether RUN_TO_PARITY protects a thread: a chosen thread runs until its deadline even if other threads
-    /// wake up, as long as it has not run ahead of its share. A thread that wakes with time in hand makes it
-    /// ineligible.
+    /// Returns whether RUN_TO_PARITY protects a thread: a chosen thread runs until its deadline even if other
+    /// threads wake up, as long as it has not run ahead of its share. A thread that wakes with a positive lag
+    /// makes the protected thread ineligible.
     fn is_protected(&self, t: usize) -> bool {
         let thread = &self.threads[t];
         thread.virtual_time < thread.protected_until
@@ -190,7 +190,7 @@ impl CoreSimulation<'_> {
         thread.protected_until = thread.deadline;
     }
 
-    /// Whether the running thread gives way, at a tick or at the end of a thread's action.
+    /// Returns whether the running thread gives way, at a tick or at the end of a thread's action.
     pub(super) fn must_yield(&mut self, c: usize) -> bool {
         let Some(t) = self.cores[c].current else { return false };
         let tunables = self.tunables;
@@ -226,7 +226,7 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// Whether `woken`, just put into the queue of `c`, preempts the thread that runs there.
+    /// Returns whether `woken`, just put into the queue of `c`, preempts the thread that runs there.
     pub(super) fn preempts(&self, c: usize, woken: usize) -> bool {
         let Some(t) = self.cores[c].current else { return true };
         let (woken_state, running) = (&self.threads[woken], &self.threads[t]);

@@ -42,7 +42,8 @@ impl ProgramState<'_> {
         self.quota.as_ref().is_some_and(|quota| quota.throttled[c])
     }
 
-    /// The time for which its threads may still run on `c` without taking from the pool. `None`: no quota.
+    /// Returns the time for which the program's threads may still run on `c` without taking from the pool.
+    /// `None`: no quota.
     pub(super) fn quota_left(&self, c: usize) -> Option<u64> {
         self.quota.as_ref().map(|quota| quota.taken[c])
     }

@@ -30,18 +30,18 @@ pub(super) enum Event {
 #[derive(Clone, Debug)]
 pub(super) struct ThreadState {
     pub(super) program: usize,
-    /// The core where it runs, waits, or ran last.
+    /// The core where the thread runs, waits, or ran last.
     pub(super) core: usize,
-    /// First core and number of cores that it may use.
+    /// First core, and number, of the cores that the thread may use.
     pub(super) allowed: (usize, usize),
     pub(super) weight: i64,
-    /// 0: the fair class.
+    /// The fixed priority (SCHED_FIFO), or 0 for the fair class.
     pub(super) priority: u8,
-    /// Its gang uses cores that another gang's turn leaves idle; the thread gives way to all others.
+    /// The thread's gang uses cores that another gang's turn leaves idle; the thread gives way to all others.
     pub(super) is_filler: bool,
     /// The thread is runnable: it waits for no event.
     pub(super) wants: bool,
-    /// Its gang waits for a turn.
+    /// The thread's gang waits for a turn.
     pub(super) held: bool,
     pub(super) queued: bool,
     pub(super) activity: ThreadActivity,
@@ -52,9 +52,9 @@ pub(super) struct ThreadState {
     pub(super) lag: i64,
     pub(super) deadline: i64,
     pub(super) protected_until: i64,
-    /// Run time since it was chosen.
+    /// Run time since the thread was chosen.
     pub(super) run: u64,
-    /// When it last ran; tells whether its data is still in the cache.
+    /// When the thread last ran; tells whether its data is still in the cache.
     pub(super) ran_until: u64,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct CoreState {
     pub(super) queue: Vec<usize>,
     /// Sum of the weights, the running thread's included.
     pub(super) load: i64,
-    /// The minimum virtual time of its threads, which never decreases (CFS: min_vruntime).
+    /// The minimum virtual time of the core's threads; it never decreases (CFS: min_vruntime).
     pub(super) min_virtual_time: i64,
     /// Moment until which the core's time is charged.
     pub(super) charged: u64,
@@ -74,7 +74,8 @@ pub(super) struct CoreState {
     pub(super) idle_since: u64,
     pub(super) average_idle: u64,
     pub(super) next_balance: u64,
-    /// Periodic balances since one moved a thread or found the cores balanced (nr_balance_failed).
+    /// Number of periodic balances since the last one that moved a thread or found the cores balanced
+    /// (nr_balance_failed).
     pub(super) failed_balances: u32,
 }
 
@@ -101,7 +102,7 @@ pub(super) enum ThreadActivity {
 
 pub(super) struct ProgramState<'a> {
     pub(super) description: &'a SimulatedProgram,
-    /// Index of its first thread; the others follow.
+    /// Index of the program's first thread; its other threads follow.
     pub(super) first: usize,
     pub(super) generator: Pcg64Mcg,
     /// The cost of a barrier that all threads pass while they run (ns).

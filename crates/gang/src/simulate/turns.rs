@@ -39,7 +39,7 @@ impl GangTurns {
         }
     }
 
-    /// Whether programs wait for turns at all.
+    /// Returns whether programs wait for turns at all.
     pub(super) fn decides(&self) -> bool {
         self.is_batch || self.rotation.is_some()
     }
@@ -161,8 +161,8 @@ impl CoreSimulation<'_> {
         parts
     }
 
-    /// Chooses the first program to arrive that has not had its share: all of a program that ends, or an
-    /// equal part of the remaining time.
+    /// Chooses, in the order of arrival, the next program that has not had its share. The share of a program
+    /// that ends is its whole run; that of any other is an equal part of the remaining time.
     fn next_of_batch(&mut self) -> Vec<Part> {
         for p in 0..self.programs.len() {
             let was_running = self.turns.parts[p] != Part::Held;

@@ -116,8 +116,8 @@ impl Compiling {
     }
 }
 
-/// The directories where Debian keeps `asm/types.h`; clang searches them only when it compiles for the host
-/// itself.
+/// Returns the directories where Debian keeps `asm/types.h`; clang searches them only when it compiles for
+/// the host itself.
 fn architectures() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir("/usr/include") else { return Vec::new() };
     let directories = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -26,7 +26,7 @@ const MAX_DEPTH: usize = 8;
 struct BtfType {
     at: usize,
     kind: u8,
-    /// The offset of its name in the string section.
+    /// The offset of the type's name in the string section.
     name: u32,
 }
 
@@ -39,7 +39,7 @@ pub struct KernelTypes {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Structure {
-    /// The number of its type.
+    /// The number of the structure's type.
     pub id: u32,
     pub size: u32,
 }
@@ -47,9 +47,9 @@ pub struct Structure {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BtfMember {
     pub offset: u32,
-    /// The number of its type.
+    /// The number of the member's type.
     pub kind: u32,
-    /// Its index among the members of the innermost structure that contains it.
+    /// The member's index among the members of the innermost structure that contains it.
     pub position: u32,
 }
 
@@ -116,8 +116,8 @@ impl KernelTypes {
         Some(found)
     }
 
-    /// The meaning of a symbol for this kernel: `offset_of__STRUCT__MEMBER__MEMBER` is the offset of a
-    /// member; every other name is a function.
+    /// Returns the meaning of a symbol for this kernel: `offset_of__STRUCT__MEMBER__MEMBER` is the offset of
+    /// a member; every other name is a function.
     pub fn symbol(&self, name: &str) -> Option<SymbolValue> {
         let Some(place) = name.strip_prefix("offset_of__") else {
             return self.function(name).map(SymbolValue::Function);

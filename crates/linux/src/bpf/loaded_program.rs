@@ -17,7 +17,7 @@ const INFO_BYTES: usize = 80;
 #[derive(Debug)]
 pub struct LoadedProgram {
     descriptor: OwnedFd,
-    /// At most 15 bytes.
+    /// The program's name, at most 15 bytes.
     pub name: String,
     instructions: usize,
 }

@@ -91,6 +91,8 @@ impl Attributes {
     }
 }
 
+/// Makes the system call bpf(2).
+///
 /// # Safety
 /// The pointers in the attributes must be valid for the command's reads and writes.
 unsafe fn bpf(command: i32, attributes: &mut Attributes) -> io::Result<i32> {
@@ -159,12 +161,13 @@ impl Array {
         }
     }
 
-    /// The kernel's number of the map. Needs Linux 4.13.
+    /// Returns the kernel's number of the map. Needs Linux 4.13.
     pub fn id(&self) -> io::Result<u32> {
         Ok(self.information()?[1])
     }
 
-    /// The head of `struct bpf_map_info`: type, number, size of a key, size of a value, elements, flags.
+    /// Reads the head of `struct bpf_map_info`: type, number, size of a key, size of a value, elements,
+    /// flags.
     fn information(&self) -> io::Result<[u32; 6]> {
         let mut words = [0_u32; 6];
         let mut attributes = Attributes::new()
@@ -223,7 +226,7 @@ pub struct NotLoaded {
 }
 
 impl NotLoaded {
-    /// Whether the verifier refused the program. Other causes are this user's rights or the kernel's
+    /// Returns whether the verifier refused the program. Other causes are this user's rights or the kernel's
     /// configuration.
     pub fn is_refused_by_verifier(&self) -> bool {
         self.log.is_some()
@@ -250,7 +253,7 @@ impl ClassifierProgram {
         self.test_with(frame, 0, 0)
     }
 
-    /// Like [`test`](Self::test), for a frame of a socket with this `SO_PRIORITY` and `SO_MARK`.
+    /// Does the same as [`test`](Self::test), for a frame of a socket with this `SO_PRIORITY` and `SO_MARK`.
     pub fn test_with(&self, frame: &[u8], priority: u32, mark: u32) -> io::Result<u32> {
         // struct __sk_buff: the caller may set its priority and mark
         let mut context = [0_u8; CONTEXT];
@@ -324,7 +327,7 @@ fn at_device(command: i32, program: BorrowedFd<'_>, device: Index) -> io::Result
     unsafe { bpf(command, &mut attributes) }.map(|_| ())
 }
 
-/// The last lines of the verifier's log, which give the reason.
+/// Returns the last lines of the verifier's log, which give the reason.
 fn last_lines(log: &[u8]) -> Option<String> {
     let length = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let text = String::from_utf8_lossy(&log[..length]);

@@ -11,10 +11,10 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarge
 
 /// Loads a 64-bit constant: two instructions long.
 const LOAD_CONSTANT: u64 = 0x18;
-/// In that instruction's source register: the constant is a map's descriptor.
+/// A value of that instruction's source register: the constant is a map's descriptor.
 const IS_MAP: u64 = 1 << 12;
 const CALL: u64 = 0x85;
-/// In that instruction's source register: the called function is a kernel function, given by its type number.
+/// A value of a call's source register: the called function is a kernel function, given by its type number.
 const IS_FUNCTION: u64 = 2 << 12;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +26,8 @@ pub enum SymbolValue {
     Function(u32),
 }
 
-/// The instructions of a section, with the values of symbols filled in. Fails if the bytes are no such
-/// object, or contain a symbol without a value.
+/// Returns the instructions of a section, with the values of symbols filled in. Fails if the bytes are no
+/// such object, or contain a symbol without a value.
 pub fn link(
     object: &[u8],
     section: &str,

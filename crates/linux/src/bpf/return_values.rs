@@ -159,7 +159,7 @@ mod tests {
         ReturnValues::Known(values.iter().copied().collect())
     }
 
-    /// The values of a program of these instructions.
+    /// Returns the values of a program of these instructions.
     fn returned(write: impl FnOnce(&mut Assembler)) -> ReturnValues {
         let mut code = Assembler::default();
         write(&mut code);

@@ -5,9 +5,10 @@
 //!   a classifier with a packet of the socket    bpf_sk_storage_get
 //!   [`StorageScan`]                             the words of all sockets that have some
 //! ```
-//! A map of this kind has no keys of its own: its entries hang at the sockets, and an entry goes when its
-//! socket goes, after its last packet. So a scan tells which sockets still exist, and no descriptor has to be
-//! kept for it. A scan needs a program that the kernel calls for each entry (`bpf_iter`).
+//! A map of this kind has no keys of its own: each entry belongs to a socket, and the kernel frees it with
+//! the socket, after the socket's last packet. So a scan shows which sockets still exist, and this process
+//! need not keep their descriptors open. A scan needs a program that the kernel calls for each entry
+//! (`bpf_iter`).
 //!
 //! Cost: a system call to set or read; about 100 ns for each socket of a scan. Reference:
 //! Documentation/bpf/map_sk_storage.rst, Documentation/bpf/bpf_iterators.rst.
@@ -42,7 +43,7 @@ const VALUE: i16 = 24;
 pub struct SocketStorage(OwnedFd);
 
 impl SocketStorage {
-    /// Fails with `EPERM` without `CAP_BPF`, and with `EINVAL` before Linux 5.2.
+    /// Makes a map without entries. Fails with `EPERM` without `CAP_BPF`, and with `EINVAL` before Linux 5.2.
     pub fn new(name: &str) -> io::Result<Self> {
         // an integer of four bytes with the name `int`, and an array of them
         let array = [0, 3 << 24, 0, 1, 1, size_of::<SocketWords>() as u32 / 4];
@@ -73,12 +74,12 @@ impl SocketStorage {
         }
     }
 
-    /// The kernel's number of the map.
+    /// Returns the kernel's number of the map.
     pub fn id(&self) -> io::Result<u32> {
         Ok(self.information()?[1])
     }
 
-    /// The head of `struct bpf_map_info`: type, number, size of a key, size of a value.
+    /// Reads the head of `struct bpf_map_info`: type, number, size of a key, size of a value.
     fn information(&self) -> io::Result<[u32; 4]> {
         let mut words = [0_u32; 4];
         let mut attributes = Attributes::new()
@@ -102,7 +103,7 @@ impl SocketStorage {
         Ok(())
     }
 
-    /// The words at a socket, if it has some. Fails with `ENOTSOCK` if the descriptor is no socket.
+    /// Reads the words at a socket, if it has some. Fails with `ENOTSOCK` if the descriptor is no socket.
     pub fn read(&self, socket: BorrowedFd<'_>) -> io::Result<Option<SocketWords>> {
         let (key, mut words) = (socket.as_raw_fd(), SocketWords::default());
         let mut attributes = Attributes::new()
@@ -129,8 +130,8 @@ impl AsFd for SocketStorage {
 pub struct StorageScan(OwnedFd);
 
 impl StorageScan {
-    /// A scan that reads. Fails with `ENOTSUP` if the kernel cannot scan: it is older than 5.9, or does not
-    /// describe its types.
+    /// Loads a scan that reads. Fails with `ENOTSUP` if the kernel cannot scan: it is older than 5.9, or does
+    /// not describe its types.
     pub fn reading() -> io::Result<Self> {
         const WORDS: BpfRegister = BpfRegister(6);
         let mut code = Assembler::default();
@@ -142,8 +143,8 @@ impl StorageScan {
         Self::load(code)
     }
 
-    /// A scan that clears all words of the sockets whose word `at` has none of the `kept` values. Fails as
-    /// [`reading`](Self::reading) does.
+    /// Loads a scan that clears all words of the sockets whose word `at` has none of the `kept` values. Fails
+    /// as [`reading`](Self::reading) does.
     ///
     /// # Panics
     /// If there is no word `at`.
@@ -177,8 +178,8 @@ impl StorageScan {
         Ok(Self(program))
     }
 
-    /// Runs the scan once; the words of all sockets if it reads, and nothing if it clears. Sockets of all
-    /// network namespaces are included.
+    /// Runs the scan once. Returns the words of all sockets if the scan reads, and nothing if it clears.
+    /// Sockets of all network namespaces are included.
     pub fn run(&self, storage: &SocketStorage) -> io::Result<Vec<SocketWords>> {
         let map = storage.0.as_raw_fd();
         let mut attributes = Attributes::new()

@@ -26,8 +26,8 @@ pub enum TcxHook {
     Egress = 47,
 }
 
-/// The programs of a hook, in the order in which they run. Fails with `EINVAL` if the kernel is older than
-/// 6.6.
+/// Returns the programs of a hook, in the order in which they run. Fails with `EINVAL` if the kernel is older
+/// than 6.6.
 pub fn programs(device: Index, hook: TcxHook) -> io::Result<Vec<LoadedProgram>> {
     let mut ids = [0_u32; MAX_PROGRAMS];
     let mut attributes = Attributes::new()
@@ -41,9 +41,9 @@ pub fn programs(device: Index, hook: TcxHook) -> io::Result<Vec<LoadedProgram>> 
     ids[..count].iter().filter_map(|id| LoadedProgram::by_id(*id).transpose()).collect()
 }
 
-/// Attaches a program: it replaces the program of this name at the hook; if there is none, it runs before all
-/// others. Fails with `EINVAL` if the kernel is older than 6.6, and with `ENODEV` if the device does not
-/// exist.
+/// Attaches a program, in place of the program of this name at the hook. If there is none, the new program
+/// runs before all others. Fails with `EINVAL` if the kernel is older than 6.6, and with `ENODEV` if the
+/// device does not exist.
 pub fn replace_or_prepend(
     program: &ClassifierProgram,
     name: &str,

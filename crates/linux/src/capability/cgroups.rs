@@ -34,7 +34,7 @@ pub(super) fn v1(host: &ProbedHost, controller: &str) -> TrialFinding {
     writable(&mount, own(host, &mount, controller), |_| Ok(format!("at {}", mount.display())))
 }
 
-/// The group of this process in a v1 hierarchy, unless it is the root group.
+/// Returns the group of this process in a v1 hierarchy, unless it is the root group.
 pub(super) fn own_v1(host: &ProbedHost, controller: &str) -> Option<PathBuf> {
     let mount = mount(host, |fields| fields.kind == "cgroup" && fields.has_option(controller))?;
     own(host, &mount, controller).filter(|group| *group != mount)
@@ -143,7 +143,7 @@ fn writable(
     )
 }
 
-/// The reason why the mounts cannot be known, if they cannot.
+/// Returns the reason why the mounts are unknown; `None` if they can be read.
 fn hidden(host: &ProbedHost) -> Option<&'static str> {
     host.read("proc/self/mounts").is_none().then_some("/proc/self/mounts cannot be read")
 }
@@ -154,7 +154,7 @@ enum KnownGroups {
     Unreadable,
     Absent,
     Disabled,
-    /// The number of its hierarchy; 0 is the v2 hierarchy, or none.
+    /// The number of the controller's hierarchy; 0 is the v2 hierarchy, or none.
     Hierarchy(u32),
 }
 
@@ -171,7 +171,7 @@ fn known(host: &ProbedHost, controller: &str) -> KnownGroups {
     }
 }
 
-/// The group of this process in the hierarchy mounted at `mount`.
+/// Returns the group of this process in the hierarchy mounted at `mount`.
 fn own(host: &ProbedHost, mount: &Path, controller: &str) -> Option<PathBuf> {
     let table = host.read("proc/self/cgroup")?;
     table.lines().find_map(|line| {
@@ -200,7 +200,7 @@ impl Mount<'_> {
     }
 }
 
-/// The first mount point in `/proc/self/mounts` that satisfies `fits`.
+/// Returns the first mount point in `/proc/self/mounts` that satisfies `fits`.
 fn mount(host: &ProbedHost, fits: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let table = host.read("proc/self/mounts")?;
     table.lines().find_map(|line| {

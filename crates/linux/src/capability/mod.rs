@@ -34,22 +34,22 @@ use std::path::PathBuf;
 pub struct Capability {
     /// Stable name, for example `real-time`.
     pub name: &'static str,
-    /// The heading of its group in the list.
+    /// The heading of the capability's group in the list.
     pub group: &'static str,
-    /// Whether this user can use it here and now; false if that is unknown.
+    /// Whether this user can use the capability here and now; false if that is unknown.
     pub found: bool,
     pub status: ProbeStatus,
     /// Details of the finding; empty if nothing was found.
     pub detail: String,
     pub reason: Option<String>,
-    /// How to get it, or a note about its relevance.
+    /// How to get the capability, or a note about its relevance.
     pub remedy: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeStatus {
-    /// A trial or a file shows that it exists.
+    /// A trial or a file shows that the capability exists.
     Found,
     Missing,
     /// The trial did not end in time or could not begin: the capability may exist.
@@ -77,13 +77,13 @@ impl TrialFinding {
         Self { status: ProbeStatus::Missing, detail: String::new(), reason, remedy }
     }
 
-    /// The trial gave no result about the capability.
+    /// Returns the finding of a trial that gave no result about the capability.
     fn unknown(reason: impl Into<String>) -> Self {
         let remedy = "a busy machine may be the cause: run unisono doctor again when it is idle";
         Self { status: ProbeStatus::Unknown, ..Self::missing(reason, remedy) }
     }
 
-    /// The trial could not be made here; `remedy` says how to get an answer.
+    /// Returns the finding of a trial that could not be made here; `remedy` says how to get an answer.
     fn undecided(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { status: ProbeStatus::Unknown, ..Self::missing(reason, remedy) }
     }
@@ -121,12 +121,12 @@ impl ProbedHost {
         self.root.join(below_root.trim_start_matches('/'))
     }
 
-    /// The text of a file without surrounding white space; `None` if it cannot be read.
+    /// Reads the text of a file without surrounding white space; `None` if it cannot be read.
     fn read(&self, path: &str) -> Option<String> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_owned())
     }
 
-    /// The text of a kernel's file, or `None` if this kernel lacks the file.
+    /// Reads the text of a kernel's file, or `None` if this kernel lacks the file.
     ///
     /// # Errors
     /// Returns a reason if it is unknown whether the kernel has the file: the file cannot be read, or

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The bridge for a library of this name. `Some(None)`: no bridge exists for that version.
+/// Returns the bridge for a library of this name. `Some(None)`: no bridge exists for that version.
 fn bridge(name: &str) -> Option<Option<&'static str>> {
     let version = |stem: &str| name.strip_prefix(stem).filter(|version| version.parse::<u32>().is_ok());
     if version("libmpi_abi.so.").is_some() {
@@ -23,8 +23,9 @@ fn bridge(name: &str) -> Option<Option<&'static str>> {
     }
 }
 
-/// The directories that the dynamic linker searches by default, and the `lib` directories beside those on
-/// `PATH`: an MPI in a directory of its own (a virtual environment, /opt) has its `mpiexec` there.
+/// Returns the directories that the dynamic linker searches by default, and the `lib` directories beside
+/// those on `PATH`: if an MPI is installed in a directory of its own (a virtual environment, /opt), the
+/// directory of its `mpiexec` is on `PATH`.
 fn directories() -> Vec<PathBuf> {
     let paths =
         |name: &str| env::var_os(name).map(|value| env::split_paths(&value).collect()).unwrap_or_default();

@@ -24,7 +24,7 @@ const INGRESS: u32 = 0xffff_fff1;
 /// In a new network namespace the loopback device always has number 1.
 const LOOPBACK: u32 = 1;
 
-/// A request for a queueing discipline on the loopback device.
+/// Makes a request for a queueing discipline on the loopback device.
 pub(super) fn new_qdisc(kind: &str) -> Vec<u8> {
     let parent = if matches!(kind, "ingress" | "clsact") { INGRESS } else { ROOT };
     // struct tcmsg: family, interface, handle, parent, info
@@ -33,7 +33,7 @@ pub(super) fn new_qdisc(kind: &str) -> Vec<u8> {
     encoded(request.text(QDISC_KIND, kind))
 }
 
-/// A request for a device of a kind; the kernel chooses its name.
+/// Makes a request for a device of a kind; the kernel chooses its name.
 pub(super) fn new_link(kind: &str) -> Vec<u8> {
     // struct ifinfomsg, all zero
     let mut request = NetlinkRequest::new(String::new(), NEW_LINK, CREATE, &[0; 16]);

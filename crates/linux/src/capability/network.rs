@@ -230,7 +230,7 @@ impl Modules {
         }
     }
 
-    /// Whether using `name` would load its module.
+    /// Returns whether using `name` would load its module.
     fn would_be_loaded(&self, name: &str) -> bool {
         let file = format!("/{name}.ko");
         let loadable =

@@ -86,7 +86,7 @@ pub(super) fn perf_counters(host: &ProbedHost) -> TrialFinding {
     }
 }
 
-/// Found means: this system runs in a virtual machine or a container.
+/// Checks whether this system runs in a virtual machine or a container.
 pub(super) fn virtualization(host: &ProbedHost) -> TrialFinding {
     match kind(host) {
         Some(what) => TrialFinding::found(what).with_hint(
@@ -122,7 +122,7 @@ fn kind(host: &ProbedHost) -> Option<String> {
     }
 }
 
-/// Found means: the kernel reports how much time the hypervisor took.
+/// Checks whether the kernel reports how much time the hypervisor took.
 pub(super) fn steal(host: &ProbedHost) -> TrialFinding {
     let Some(ticks) = host.read("proc/stat").and_then(|text| ProcessorTicks::parse(&text)) else {
         return TrialFinding::undecided("/proc/stat cannot be read", OUTSIDE_REMEDY);

@@ -21,8 +21,8 @@ pub(super) fn real_time(host: &ProbedHost) -> TrialFinding {
     }
 }
 
-/// The reason why the kernel refuses a real-time class with EPERM: no privilege, or a control group without a
-/// share.
+/// Returns the reason why the kernel refuses a real-time class with EPERM: no privilege, or a control group
+/// without a share.
 fn refused(host: &ProbedHost) -> TrialFinding {
     if let Some(group) = cgroups::own_v1(host, "cpu") {
         let budget = group.join("cpu.rt_runtime_us");

@@ -22,7 +22,7 @@ pub(super) fn errno_of(result: i64) -> i32 {
     if result >= 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
 }
 
-/// The text of an `errno`, without the number that `std` appends.
+/// Returns the text of an `errno`, without the number that `std` appends.
 pub(super) fn words(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()

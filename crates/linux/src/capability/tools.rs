@@ -12,7 +12,8 @@ pub(super) enum MpiTools {
 }
 
 impl MpiTools {
-    /// The names of its compiler and launcher, in search order; Debian adds suffixes.
+    /// Returns the names of the implementation's compiler and launcher, in search order; Debian adds
+    /// suffixes.
     fn programs(self) -> [(&'static str, &'static str); 2] {
         match self {
             MpiTools::Mpich => [("mpicc.mpich", "mpiexec.mpich"), ("mpicc", "mpiexec")],
@@ -31,7 +32,7 @@ impl MpiTools {
         }
     }
 
-    /// The version in the output of `mpiexec --version`, if the output is this implementation's.
+    /// Returns the version in the output of `mpiexec --version`, if the output is this implementation's.
     fn version(self, printed: &str) -> Option<String> {
         let line = |wanted: &str| printed.lines().find(|line| line.contains(wanted));
         match self {
@@ -143,7 +144,8 @@ pub(super) fn switch_program() -> TrialFinding {
     }
 }
 
-/// A trial that needs a temporary file or directory and does not get it.
+/// Returns a function that makes the result of a trial for which no temporary file or directory could be
+/// made.
 fn impossible(what: &str) -> impl Fn(std::io::Error) -> Trial {
     move |error| {
         Trial::Impossible(format!("no temporary {what} for the trial: {error}; name another place in TMPDIR"))

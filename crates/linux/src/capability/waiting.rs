@@ -62,7 +62,8 @@ const SWITCHED_OFF: i32 = 524;
 /// A thread's rseq area needs this many bytes; the last of them hold the word that requests a longer slice.
 const AREA_WITH_SLICES: u32 = 32;
 
-/// Whether a thread may keep its processor for some microseconds after its slice is over (Linux 7.0).
+/// Finds out whether a thread may keep its processor for some microseconds after its slice is over (Linux
+/// 7.0).
 pub(super) fn slice_extension(_: &ProbedHost) -> TrialFinding {
     let none: libc::c_ulong = 0;
     // SAFETY: this request takes no pointers and changes nothing.
@@ -70,8 +71,8 @@ pub(super) fn slice_extension(_: &ProbedHost) -> TrialFinding {
     longer_slices(errno_of(result.into()), area_in_use())
 }
 
-/// The finding from the kernel's result (0: supported) and the number of rseq area bytes that the C library
-/// uses.
+/// Returns the finding from the kernel's result (0: supported) and the number of rseq area bytes that the C
+/// library uses.
 fn longer_slices(errno: i32, in_use: u32) -> TrialFinding {
     let kernel = match errno {
         0 | libc::ENXIO => None,

@@ -21,16 +21,16 @@ pub struct CgroupHierarchy {
     /// namespace.
     pub base: PathBuf,
     pub version: CgroupVersion,
-    /// Its controllers: `cpu`, `freezer`, `pids`, ...
+    /// The hierarchy's controllers: `cpu`, `freezer`, `pids`, ...
     pub controllers: Vec<String>,
 }
 
-/// The hierarchies that are mounted for this process.
+/// Returns the hierarchies that are mounted for this process.
 pub fn hierarchies() -> Result<Vec<CgroupHierarchy>, Error> {
     hierarchies_below(Path::new("/"))
 }
 
-/// The hierarchies in `ROOT/proc/self/mountinfo`; `ROOT` is `/`, or holds recorded files.
+/// Returns the hierarchies in `ROOT/proc/self/mountinfo`; `ROOT` is `/`, or holds recorded files.
 pub fn hierarchies_below(root: &Path) -> Result<Vec<CgroupHierarchy>, Error> {
     let mounts = root.join("proc/self/mountinfo");
     let text = fs::read_to_string(&mounts).map_err(wrong("read", &mounts))?;
@@ -66,20 +66,20 @@ fn parse_mounts(text: &str, below: &Path) -> Vec<CgroupHierarchy> {
 }
 
 impl CgroupHierarchy {
-    /// The first hierarchy of this version, if any is mounted.
+    /// Returns the first hierarchy of this version, if any is mounted.
     pub fn of_version(all: &[CgroupHierarchy], version: CgroupVersion) -> Option<&CgroupHierarchy> {
         all.iter().find(|h| h.version == version)
     }
 
-    /// The hierarchy with this controller, version 2 first.
+    /// Returns the hierarchy with this controller, version 2 first.
     pub fn with<'a>(all: &'a [CgroupHierarchy], controller: &str) -> Option<&'a CgroupHierarchy> {
         let has = |h: &&CgroupHierarchy| h.controllers.iter().any(|name| name == controller);
         let second = all.iter().filter(|h| h.version == CgroupVersion::V2).find(has);
         second.or_else(|| all.iter().filter(|h| h.version == CgroupVersion::V1).find(has))
     }
 
-    /// The group in this hierarchy that a process is in now. Fails if `/proc/PID/cgroup` does not name this
-    /// hierarchy.
+    /// Returns the group in this hierarchy that a process is in now. Fails if `/proc/PID/cgroup` does not
+    /// name this hierarchy.
     pub fn group_of(&self, process: Tid) -> Result<ControlGroup, Error> {
         let who = if process == Tid::SELF { "self".to_owned() } else { process.to_string() };
         let path = PathBuf::from(format!("/proc/{who}/cgroup"));
@@ -90,7 +90,7 @@ impl CgroupHierarchy {
         }
     }
 
-    /// The path of the group in this hierarchy, from a text like `/proc/PID/cgroup`.
+    /// Returns the path of the group in this hierarchy, from a text like `/proc/PID/cgroup`.
     pub(crate) fn path_in<'a>(&self, text: &'a str) -> Option<&'a Path> {
         text.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -105,8 +105,8 @@ impl CgroupHierarchy {
         })
     }
 
-    /// Whether the mount shows this group: a container may see only its own groups, and a process may be
-    /// outside of the cgroup namespace (`/../..`).
+    /// Returns whether the mount shows this group: a container may see only its own groups, and a process may
+    /// be outside of the cgroup namespace (`/../..`).
     pub(crate) fn shows(&self, path: &Path) -> bool {
         self.below_base(path).is_some()
     }
@@ -116,7 +116,8 @@ impl CgroupHierarchy {
         inside.components().all(|part| part != Component::ParentDir).then_some(inside)
     }
 
-    /// The group with this path; if the mount does not show the group, the topmost group that it shows.
+    /// Returns the group with this path; if the mount does not show the group, the topmost group that it
+    /// shows.
     pub(crate) fn group_at(&self, path: &Path) -> ControlGroup {
         let inside = self.below_base(path).unwrap_or(Path::new(""));
         ControlGroup { dir: self.root.join(inside), version: self.version }
@@ -133,7 +134,7 @@ impl CgroupHierarchy {
         Ok(openat2(root, inside, flags, Mode::empty(), inside_alone)?)
     }
 
-    /// The group at the root of this tree.
+    /// Returns the group at the root of this tree.
     pub fn top(&self) -> ControlGroup {
         ControlGroup { dir: self.root.clone(), version: self.version }
     }

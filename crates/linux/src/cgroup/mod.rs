@@ -37,7 +37,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// Whether the group was removed in the meantime: an open file of it returns `ENODEV`, its path `ENOENT`.
+    /// Returns whether the group was removed in the meantime: an open file of it returns `ENODEV`, its path
+    /// `ENOENT`.
     pub fn is_gone(&self) -> bool {
         self.source.kind() == ErrorKind::NotFound || self.source.raw_os_error() == Some(libc::ENODEV)
     }
@@ -51,7 +52,7 @@ fn wrong(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frozen {
     No,
-    /// They stop at the next return to user space, and new tasks do not start.
+    /// The tasks stop at their next return to user space, and new tasks do not start.
     Yes,
 }
 
@@ -62,7 +63,7 @@ pub struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// The group at a path that was recorded earlier; the path is not checked.
+    /// Refers to the group at a path that was recorded earlier; the path is not checked.
     pub fn at(dir: PathBuf, version: CgroupVersion) -> Self {
         Self { dir, version }
     }
@@ -110,7 +111,7 @@ impl ControlGroup {
         fs::read_to_string(&path).map_err(wrong("read", &path))
     }
 
-    /// Whether the group has this file, which depends on the controller and the kernel version.
+    /// Returns whether the group has this file, which depends on the controller and the kernel version.
     pub fn has(&self, file: &str) -> bool {
         self.dir.join(file).exists()
     }
@@ -128,25 +129,25 @@ impl ControlGroup {
         self.mover(self)?.add(process)
     }
 
-    /// The processes in this group itself (not in groups below it).
+    /// Returns the processes in this group itself (not in groups below it).
     pub fn processes(&self) -> Result<Vec<Tid>, Error> {
         Ok(numbers(&self.read("cgroup.procs")?))
     }
 
-    /// The threads in this group itself; one read, even for many processes.
+    /// Returns the threads in this group itself; one read, even for many processes.
     pub fn threads(&self) -> Result<Vec<Tid>, Error> {
         let file = if self.version == CgroupVersion::V2 { "cgroup.threads" } else { "tasks" };
         Ok(numbers(&self.read(file)?))
     }
 
-    /// The processor time in nanoseconds that the group has used. Fails if the hierarchy does not count
-    /// processor time.
+    /// Returns the processor time in nanoseconds that the group has used. Fails if the hierarchy does not
+    /// count processor time.
     pub fn used_ns(&self) -> Result<u64, Error> {
         self.meter()?.used_ns()
     }
 
-    /// A file of this group that holds a number, opened once for many reads. Fails if the hierarchy has no
-    /// such file (no such controller).
+    /// Opens a file of this group that holds a number, for many reads. Fails if the hierarchy has no such
+    /// file (no such controller).
     pub fn number_file(&self, file: &str) -> Result<NumberFile, Error> {
         let path = self.dir.join(file);
         match File::open(&path) {
@@ -155,7 +156,7 @@ impl ControlGroup {
         }
     }
 
-    /// The file behind [`ControlGroup::used_ns`], opened once for many reads. Fails if the hierarchy does not
+    /// Opens the file that [`ControlGroup::used_ns`] reads, for many reads. Fails if the hierarchy does not
     /// count processor time.
     pub fn meter(&self) -> Result<GroupMeter, Error> {
         Ok(match self.version {
@@ -171,8 +172,7 @@ impl ControlGroup {
         self.write(file, &value)
     }
 
-    /// The weight file of this group, opened once for many writes. Fails if the hierarchy has no `cpu`
-    /// controller.
+    /// Opens the weight file of this group, for many writes. Fails if the hierarchy has no `cpu` controller.
     pub fn weight_file(&self) -> Result<WeightFile, Error> {
         let path = self.dir.join(weight_words(self.version, 1.0).0);
         match OpenOptions::new().write(true).open(&path) {
@@ -181,8 +181,8 @@ impl ControlGroup {
         }
     }
 
-    /// The file that freezes and thaws this group, opened once for many writes. Fails if the hierarchy is
-    /// neither of version 2 nor has the `freezer` controller.
+    /// Opens the file that freezes and thaws this group, for many writes. Fails if the hierarchy is neither
+    /// of version 2 nor has the `freezer` controller.
     pub fn freeze_file(&self) -> Result<FreezeFile, Error> {
         let (file, words) = match self.version {
             CgroupVersion::V2 => ("cgroup.freeze", ["0", "1"]),
@@ -196,7 +196,7 @@ impl ControlGroup {
     }
 }
 
-/// The prefix and 64 random bits: no other user can have made a group of this name before.
+/// Returns the prefix and 64 random bits: no other user can have made a group of this name before.
 pub fn unguessable(prefix: &str) -> io::Result<String> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;

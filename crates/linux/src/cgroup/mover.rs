@@ -52,12 +52,12 @@ pub struct ProcessMover {
     procs: File,
     /// The user whose rights are used for each move; `None`: this process's own rights.
     user: Option<Uid>,
-    /// Whether `cgroup.procs` was given to that user only for the lifetime of this value.
+    /// Whether that user owns `cgroup.procs` only for the lifetime of this value.
     lent: bool,
 }
 
 impl ControlGroup {
-    /// The user to whom the group was handed, who may move processes into it: the owner of its
+    /// Returns the user to whom the group was handed, who may move processes into it: the owner of its
     /// `cgroup.procs`.
     pub fn owner(&self) -> Result<u32, Error> {
         let path = self.path().join(PROCS);

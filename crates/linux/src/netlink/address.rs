@@ -30,14 +30,14 @@ pub struct DeviceAddress {
 }
 
 impl DeviceAddress {
-    /// Whether this address's network has `other`.
+    /// Returns whether this address's network contains `other`.
     pub fn is_in_network(self, other: Ipv4Addr) -> bool {
         let host_bits = 32_u32.saturating_sub(self.prefix.into());
         (u64::from(self.address.to_bits()) >> host_bits) == (u64::from(other.to_bits()) >> host_bits)
     }
 }
 
-/// The addresses of all devices of the socket's namespace.
+/// Reads the addresses of all devices of the socket's namespace.
 pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<DeviceAddress>, Refused> {
     let fixed = [libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, 0];
     let request = NetlinkRequest::new("list the addresses".to_owned(), READ_ADDRESSES, TABLE, &fixed);

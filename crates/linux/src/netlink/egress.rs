@@ -1,5 +1,5 @@
-//! A BPF program that decides about every frame that a device is about to send: at the `clsact` queueing
-//! discipline, before the device's own.
+//! A BPF program that decides about every frame that a device is about to send. It runs at the `clsact`
+//! queueing discipline, before the device's own queueing discipline.
 //!
 //! The program is attached in direct-action mode, with a handle of its own: it can be replaced in one step,
 //! and removed without touching filters of other programs. Frames that bypass the queueing disciplines

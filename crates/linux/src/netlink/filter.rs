@@ -56,9 +56,9 @@ impl Preference {
 pub struct ForeignFilter {
     pub preference: Preference,
     pub kind: String,
-    /// The name of its BPF program, if it has one.
+    /// The name of the filter's BPF program, if it has one.
     pub program: Option<String>,
-    /// The number of its BPF program in the kernel, if the program itself decides about packets.
+    /// The number of the filter's BPF program in the kernel, if the program itself decides about packets.
     pub deciding_program: Option<u32>,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for ForeignFilter {
     }
 }
 
-/// The filters of a hook.
+/// Reads the filters of a hook.
 fn entries(socket: &mut NetlinkSocket, device: Index, hook: TrafficHook) -> Result<Vec<Entry>, Refused> {
     let what = format!("list the filters of device {}", device.0);
     let request = NetlinkRequest::new(what, READ_FILTERS, TABLE, &head(device, 0, hook.parent(), 0));
@@ -88,7 +88,7 @@ fn preference(entry: &Entry) -> Preference {
     Preference(entry.word(16) >> 16)
 }
 
-/// The filters of other programs at a hook, each once, in the order in which they run.
+/// Returns the filters of other programs at a hook, each once, in the order in which they run.
 pub fn foreign(
     socket: &mut NetlinkSocket,
     device: Index,
@@ -120,7 +120,7 @@ pub fn foreign(
     Ok(found)
 }
 
-/// The preference of our filter at a hook: the one that it has, or else one behind all other filters.
+/// Returns the preference of our filter at a hook: the one that it has, or else one behind all other filters.
 pub fn our_preference(
     socket: &mut NetlinkSocket,
     device: Index,
@@ -146,7 +146,7 @@ pub fn remove_ours(socket: &mut NetlinkSocket, device: Index, hook: TrafficHook)
     Ok(true)
 }
 
-/// Whether a hook has filters of any program.
+/// Returns whether a hook has filters of any program.
 pub(super) fn is_used(socket: &mut NetlinkSocket, device: Index, hook: TrafficHook) -> Result<bool, Refused> {
     Ok(!entries(socket, device, hook)?.is_empty())
 }

@@ -41,7 +41,7 @@ pub struct ByteRate(pub u64);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HtbClass {
-    /// Its number: the discipline's in the upper half, its own in the lower.
+    /// The class's number: the discipline's number in the upper half, the class's own in the lower.
     pub number: u32,
     /// The parent class, or the discipline.
     pub parent: u32,
@@ -49,11 +49,11 @@ pub struct HtbClass {
     pub rate: ByteRate,
     /// The maximum rate including borrowed bandwidth.
     pub ceiling: ByteRate,
-    /// The time that it may be idle without losing its guaranteed rate for that time.
+    /// The time that the class may be idle without losing its guaranteed rate for that time.
     pub burst_ns: u64,
-    /// The time that it may be idle without losing bandwidth up to its ceiling.
+    /// The time that the class may be idle without losing bandwidth up to its ceiling.
     pub ceiling_burst_ns: u64,
-    /// The number of bytes that it sends in its turn while it borrows.
+    /// The number of bytes that the class sends in its turn while it borrows.
     pub quantum: u32,
 }
 
@@ -120,7 +120,7 @@ pub fn remove_class(device: Index, number: u32) -> NetlinkRequest {
     NetlinkRequest::new(what, DELETE_CLASS, 0, &head(device, number, 0, 0))
 }
 
-/// The counters of a device's classes.
+/// Reads the counters of a device's classes.
 pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
     let what = format!("list the classes of device {}", device.0);
     let entries =

@@ -46,9 +46,9 @@ impl Index {
 #[derive(Clone, Debug)]
 pub struct Device<'a> {
     pub namespace: BorrowedFd<'a>,
-    /// Its name, at most 15 bytes.
+    /// The device's name, at most 15 bytes.
     pub name: String,
-    /// Its number, if the caller chooses it.
+    /// The device's number, if the caller chooses it.
     pub index: Option<Index>,
     pub address: [u8; 6],
 }
@@ -127,7 +127,7 @@ pub enum LinkState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
     Present,
-    /// It cannot, or it is gone.
+    /// The device cannot carry frames, or is gone.
     Absent,
 }
 
@@ -141,17 +141,17 @@ impl Carrier {
 pub struct NetworkDevice {
     pub index: Index,
     pub name: String,
-    /// Whether it can carry frames.
+    /// Whether the device can carry frames.
     pub carrier: Carrier,
-    /// The longest packet that it carries in a frame, in bytes.
+    /// The longest packet that the device carries in a frame, in bytes.
     pub mtu: u32,
-    /// The longest packet that the kernel passes to it for segmentation, in bytes.
+    /// The longest packet that the kernel passes to the device for segmentation, in bytes.
     pub gso_max_size: u64,
-    /// The limit for IPv4, if the kernel distinguishes them (6.3 and later).
+    /// The same limit for IPv4, if the kernel has a separate one (6.3 and later).
     pub gso_ipv4_max_size: Option<u64>,
     /// The kind of a device that the kernel made (`veth`, `bridge`, `bond`, ...). `None`: hardware.
     pub kind: Option<String>,
-    /// The bridge or bond that it is a port of.
+    /// The bridge or bond that the device is a port of.
     pub master: Option<Index>,
     /// The other end of a veth pair, or the device that carries its frames: a number in the namespace of
     /// `other_end`.
@@ -163,7 +163,7 @@ pub struct NetworkDevice {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerLocation {
     Here,
-    /// It is in another namespace, as with the host's end of a container's veth pair.
+    /// The other end is in another namespace, as with the host's end of a container's veth pair.
     Elsewhere,
 }
 
@@ -191,7 +191,7 @@ pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
     Ok(entries.iter().filter_map(link).collect())
 }
 
-/// The number of packets that a device should have sent but dropped.
+/// Reads the number of packets that a device should have sent but dropped.
 pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 23;
     /// `tx_dropped` in `struct rtnl_link_stats64`.

@@ -1,19 +1,19 @@
 //! Messages: nested attributes in requests, acknowledgments in answers.
 //!
-//! Every received length is checked against the received bytes: the kernel is trusted to mean well, the
-//! parser is not trusted to be right. Reference: netlink(7), include/uapi/linux/netlink.h.
+//! Every received length is checked against the received bytes: the kernel is trusted, but an error of this
+//! parser must not read beyond them. Reference: netlink(7), include/uapi/linux/netlink.h.
 
 const HEADER: usize = 16;
 const REQUEST: u16 = 0x1;
-/// In a request's flags: answer with the whole table.
+/// The flags of a request for a whole table.
 pub(super) const TABLE: u16 = 0x300;
 const ACKNOWLEDGE: u16 = 0x4;
 const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// In an entry's flags: the table changed while it was read.
+/// The flag of an entry whose table changed while it was read.
 const INTERRUPTED: u16 = 0x10;
-/// In an acknowledgment's flags: the original message was not repeated, attributes follow.
+/// The flag of an acknowledgment that does not repeat the original message; attributes follow.
 const CAPPED: u16 = 0x100;
 const HAS_ATTRIBUTES: u16 = 0x200;
 const EXPLANATION: u16 = 1;
@@ -29,7 +29,7 @@ pub struct NetlinkRequest {
 }
 
 impl NetlinkRequest {
-    /// A request of a kind, with a fixed structure first; `what` describes it in errors.
+    /// Makes a request of a kind, with a fixed structure first; `what` describes it in errors.
     pub(crate) fn new(what: String, kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut request = Self { what, kind, flags, body: fixed.to_vec() };
         request.pad();
@@ -75,7 +75,7 @@ impl NetlinkRequest {
         &self.what
     }
 
-    /// The length of the request with its header.
+    /// Returns the length of the request with its header.
     pub(super) fn len(&self) -> usize {
         HEADER + self.body.len()
     }
@@ -98,7 +98,7 @@ impl NetlinkRequest {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelAnswer {
     pub sequence: u32,
-    /// 0 for success.
+    /// The error number, or 0 for success.
     pub errno: i32,
     /// The kernel's text about the error, if it sent one.
     pub explanation: Option<String>,
@@ -112,7 +112,7 @@ struct Message<'a> {
     body: &'a [u8],
 }
 
-/// The messages among the received bytes of a socket; an invalid length ends the iteration.
+/// Returns the messages among the received bytes of a socket; an invalid length ends the iteration.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let header = bytes.get(..HEADER)?;
@@ -123,7 +123,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// The acknowledgments among the received bytes of a netlink socket; skips other messages.
+/// Returns the acknowledgments among the received bytes of a netlink socket; skips other messages.
 pub fn answers(bytes: &[u8]) -> impl Iterator<Item = KernelAnswer> {
     messages(bytes).filter(|message| message.kind == ERROR && message.body.len() >= 4).map(
         |Message { flags, sequence, body, .. }| {
@@ -133,7 +133,7 @@ pub fn answers(bytes: &[u8]) -> impl Iterator<Item = KernelAnswer> {
     )
 }
 
-/// The notices among the received bytes of a socket: each with its kind, without its header.
+/// Returns the notices among the received bytes of a socket: each with its kind, without its header.
 pub(super) fn notices(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     messages(bytes).map(|message| (message.kind, message.body))
 }
@@ -146,7 +146,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// A word of the fixed structure at its beginning.
+    /// Returns a word of the fixed structure at its beginning.
     pub(super) fn word(&self, at: usize) -> u32 {
         self.body.get(at..at + 4).map_or(0, |bytes| word(bytes, 0))
     }
@@ -156,7 +156,7 @@ impl Entry {
     }
 }
 
-/// The first attribute of a kind.
+/// Returns the first attribute of a kind.
 pub(super) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
 }
@@ -171,7 +171,7 @@ fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// A number in an attribute: four bytes, or eight.
+/// Returns a number in an attribute: four bytes, or eight.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
     match value.len() {
         4 => Some(u64::from(word(value, 0))),
@@ -180,7 +180,7 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
     }
 }
 
-/// A text in an attribute, without its zero.
+/// Returns a text in an attribute, without its zero.
 pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
 }
@@ -195,8 +195,8 @@ pub(super) enum Piece {
     Changed,
 }
 
-/// The parts of a table among the received bytes of a socket; `fixed` is the length of the structure at the
-/// beginning of each entry.
+/// Returns the parts of a table among the received bytes of a socket; `fixed` is the length of the structure
+/// at the beginning of each entry.
 pub(super) fn pieces(bytes: &[u8], sequence: u32, fixed: usize) -> impl Iterator<Item = Piece> {
     messages(bytes).filter(move |message| message.sequence == sequence).map(
         move |Message { kind, flags, body, .. }| match kind {

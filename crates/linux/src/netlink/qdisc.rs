@@ -24,9 +24,10 @@ pub const ROOT: u32 = 0xffff_ffff;
 /// A queueing discipline as the kernel describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Qdisc {
-    /// Its number: the part before the colon, in the upper half. 0 if the kernel made it itself.
+    /// The discipline's number: the part before the colon, in the upper half. 0 if the kernel itself made the
+    /// discipline.
     pub handle: u32,
-    /// Its parent: [`ROOT`], or a class.
+    /// The discipline's parent: [`ROOT`], or a class.
     pub parent: u32,
     /// `pfifo`, `htb`, ...
     pub kind: String,
@@ -60,7 +61,7 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
     Ok(queue.and_then(|queue| number(queue.get(8..12)?)).unwrap_or_default())
 }
 
-/// Makes a discipline, new or again, in place of the present one if there is one.
+/// Makes a discipline, in place of the present one if there is one; also makes a removed discipline again.
 pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
     let what = format!("add the queueing discipline {} to device {}", qdisc.kind, device.0);
     let fixed = head(device, qdisc.handle, qdisc.parent, 0);

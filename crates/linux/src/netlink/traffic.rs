@@ -25,7 +25,8 @@ pub(super) const CLSACT_EGRESS: u32 = 0xffff_fff3;
 pub(super) const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// The handle of our filters; it distinguishes them from filters of other programs.
 pub(super) const OURS: u32 = 0x756e_6973;
-/// The priority in the upper half, the protocol (all) in network byte order in the lower.
+/// `tcm_info` of a filter that runs first, for all protocols: the priority in the upper half, the protocol in
+/// network byte order in the lower.
 pub(super) const FIRST_OF_ALL: u32 = 1 << 16 | (libc::ETH_P_ALL as u16).to_be() as u32;
 
 /// Adds a clsact discipline to a device. It costs nothing as long as it has no programs.
@@ -43,7 +44,7 @@ pub fn at_ingress(device: Index, program: BorrowedFd<'_>, name: &str) -> Netlink
     deciding(what, CREATE_NEW, &head(device, 0, CLSACT_INGRESS, FIRST_OF_ALL), program, name)
 }
 
-/// A filter whose program's result is the action for the frame.
+/// Makes a filter whose program's result is the action for the frame.
 pub(super) fn deciding(
     what: String,
     flags: u16,

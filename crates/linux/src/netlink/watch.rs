@@ -74,7 +74,7 @@ impl DeviceWatch {
         Ok(Self { socket })
     }
 
-    /// A socket in a new namespace, which lasts as long as the socket; the calling thread stays in its
+    /// Opens a socket in a new namespace, which lasts as long as the socket; the calling thread stays in its
     /// namespace.
     fn elsewhere() -> io::Result<NetlinkSocket> {
         let open = || {
@@ -85,7 +85,7 @@ impl DeviceWatch {
         opened.unwrap_or_else(|_| Err(io::Error::other("opening a socket panicked")))
     }
 
-    /// The notices since the last call; empty if there are none. Poll the descriptor to wait.
+    /// Reads the notices since the last call; empty if there are none. Poll the descriptor to wait.
     pub fn news(&mut self) -> io::Result<Vec<News>> {
         let (mut apply_notices, mut buffer) = (Vec::new(), vec![0; 32 * 1024]);
         loop {
@@ -133,7 +133,7 @@ mod tests {
     use crate::process::{is_root, readable};
     use std::time::{Duration, Instant};
 
-    /// Two namespaces and a cable between device 40 of the first and device 41 of the second.
+    /// Makes two namespaces and a cable between device 40 of the first and device 41 of the second.
     fn cable() -> (Vec<NetworkNamespace>, Vec<NetlinkSocket>) {
         let home = NetworkNamespace::current().expect("our own");
         let make = |_| {

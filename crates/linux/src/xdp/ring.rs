@@ -83,7 +83,7 @@ impl<T: Copy> Producer<T> {
         XdpRing::map(socket, page, layout, size).map(Self)
     }
 
-    /// The number of free entries; reads the kernel's position only if fewer than `wanted` are known.
+    /// Returns the number of free entries; reads the kernel's position only if fewer than `wanted` are known.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let ring = &mut self.0;
         let size = ring.mask + 1;
@@ -96,7 +96,7 @@ impl<T: Copy> Producer<T> {
         size - ring.mine.wrapping_sub(ring.theirs)
     }
 
-    /// Puts an entry for the kernel, visible after [`publish`](Self::publish); there must be room.
+    /// Writes an entry for the kernel, which sees it after [`publish`](Self::publish); there must be room.
     pub(super) fn put(&mut self, entry: T) {
         let ring = &mut self.0;
         assert!(ring.mine.wrapping_sub(ring.theirs) <= ring.mask, "the caller has looked for room");

@@ -13,13 +13,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-/// Room for the frames of a burst; more than a network device holds.
+/// The number of entries of each ring: room for the frames of a burst, more than a network device holds.
 const RING: u32 = 4096;
 
 /// The transfer of frames between the device and the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XdpMode {
-    /// The kernel copies them; every device supports that.
+    /// The kernel copies the frames; every device supports that.
     #[default]
     Copy,
     /// The device reads and writes the memory itself; few drivers support that.

@@ -47,7 +47,7 @@ impl Umem {
         self.chunk
     }
 
-    /// The total number of bytes.
+    /// Returns the total number of bytes.
     pub fn len(&self) -> usize {
         self.chunk * self.count as usize
     }
@@ -61,7 +61,7 @@ impl Umem {
         self.memory.start().as_ptr() as u64
     }
 
-    /// The contents of a chunk.
+    /// Returns the contents of a chunk.
     ///
     /// # Panics
     /// If the chunk belongs to another memory.
@@ -72,7 +72,7 @@ impl Umem {
         unsafe { std::slice::from_raw_parts(start, self.chunk) }
     }
 
-    /// The mutable contents of a chunk.
+    /// Returns the mutable contents of a chunk.
     ///
     /// # Panics
     /// If the chunk belongs to another memory.
@@ -89,13 +89,14 @@ impl Umem {
         unsafe { self.memory.start().as_ptr().add(chunk.number as usize * self.chunk) }
     }
 
-    /// The address of a chunk that is given to the kernel.
+    /// Returns the address of a chunk that is passed to the kernel.
     pub(super) fn address_of(&self, chunk: Chunk) -> u64 {
         assert_eq!(chunk.of, self.id, "a chunk belongs to the memory that it is of");
         u64::from(chunk.number) * self.chunk as u64
     }
 
-    /// The chunk that the kernel returns, and the offset of the address in it; `None` for an invalid address.
+    /// Returns the chunk that the kernel returns, and the offset of the address in it; `None` for an invalid
+    /// address.
     pub(super) fn take(&self, address: u64) -> Option<(Chunk, usize)> {
         let address = usize::try_from(address).ok()?;
         let number = u32::try_from(address / self.chunk).ok().filter(|number| *number < self.count)?;

@@ -37,7 +37,7 @@ fn a_path_is_rooted_in_its_middle() {
 
 #[test]
 fn a_switch_without_members_stays_only_where_it_is_on_the_way() {
-    // 1 joins the members at 0 and 2; the arm 3-4 has no member.
+    // Switch 1 joins the members at 0 and 2; the arm 3-4 has no member.
     let network = network(5, &[(0, 1), (1, 2), (1, 3), (3, 4)], &[0, 2, 4]);
     let group = BarrierGroup::new(&network, GroupId(3), vec![NodeId(0), NodeId(1)]).expect("both exist");
     let plan = planned(&network, &group, Scan::Queue);
@@ -47,8 +47,8 @@ fn a_switch_without_members_stays_only_where_it_is_on_the_way() {
 
 #[test]
 fn the_two_scans_differ_in_who_is_whose_parent() {
-    // By queue, the parent of 5 is 3: it is reached (from 1) before 2 is reached (from 4). By level order, it
-    // is 2, the lower id.
+    // By queue, the parent of switch 5 is switch 3, which is reached (from 1) before switch 2 is reached
+    // (from 4). By level order, the parent is switch 2, which has the lower id.
     let links = [(0, 1), (0, 4), (1, 3), (4, 2), (3, 5), (2, 5)];
     let network = network(6, &links, &[0]);
     let graph = Graph::new(&network);

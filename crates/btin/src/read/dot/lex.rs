@@ -50,7 +50,7 @@ impl fmt::Display for Token {
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    /// A token that was read ahead but not taken, and its byte offset.
+    /// A token that was read ahead but not consumed, and its byte offset.
     ahead: Option<(usize, Token)>,
 }
 

@@ -3,8 +3,8 @@
 //! The parser compares each attribute of an element with all others, and it takes as many steps to find the
 //! ancestors of an element as the element is deep. Both times grow with the square of the text. A document
 //! type may define entities that grow without bound when they are used; GraphML needs none. So this check
-//! walks over the text once, from `<` to `<`, and keeps only the depth. It leaves text that is not XML to the
-//! parser, whose error names the position.
+//! walks over the text once, from `<` to `<`, and stores only the depth. It leaves text that is not XML to
+//! the parser, whose error names the position.
 
 use crate::format::ReadError;
 

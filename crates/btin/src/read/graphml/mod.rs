@@ -1,6 +1,6 @@
 //! Reads GraphML, the XML of many graph programs and of topology collections.
 //!
-//! The reader takes `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with
+//! The reader accepts `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with
 //! `sourceport` and `targetport`, as attributes or as data. The reader uses these data of a node: `role`,
 //! `type` and `kind` (switch or node), `ports`, `member`, and those named by `--role`. It counts and reports
 //! all other data. Nested graphs are read as if they were flat. Hyperedges are left out, because a cable has

@@ -31,15 +31,16 @@ const FLAGS: u64 = 1 << 1 | 1 << 3;
 /// The longest watchdog timeout that the kernel accepts.
 pub(super) const MAX_KERNEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A thread of a waiting gang runs once it has waited for a tenth of the watchdog timeout, at most 3 s: if
-/// it holds a lock of the kernel, it holds it no longer than that. A gang that waits for a shorter time is
-/// not disturbed.
+/// A thread of a waiting gang runs once it has waited for a tenth of the watchdog timeout, at most 3 s: so if
+/// the thread holds a lock of the kernel, other threads wait no longer than that for the lock. A gang that
+/// waits for a shorter time is not disturbed.
 const HEARTBEATS_PER_TIMEOUT: u32 = 10;
 
 /// Maximum number of gangs of one scheduler.
 pub(super) const MAX_GANGS: usize = 256;
 const MAX_PROCESSORS: u32 = 4096;
-/// Bytes of `struct turn`: two counts (gangs that run, gangs that are lent), those gangs, every standing.
+/// Bytes of `struct turn`: two counts (gangs that run, gangs that are lent cores), those gangs, every
+/// standing.
 const TURN: usize = 8 + 8 * MAX_GANGS;
 /// Bytes of `struct state`: four words, a reason, and a message.
 const STATE: usize = 16 + 2 * MESSAGE;
@@ -58,9 +59,9 @@ pub(super) enum KernelStanding {
 /// Number of times that the BPF program has let a thread run before its gang's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelExceptions {
-    /// The thread had waited long.
+    /// Times when the thread had waited for long.
     pub breaths: u32,
-    /// Other threads would have waited for this one: it was stopped inside the kernel.
+    /// Times when other threads would have waited for this one, because it was stopped inside the kernel.
     pub went_on: u32,
 }
 
@@ -74,9 +75,9 @@ pub(super) struct LoadedScheduler {
     _operations: Operations,
 }
 
-/// The kernel's types. Fails unless the kernel supports BPF schedulers and reserves a part of each processor
-/// for their threads. Without the reserve, a busy loop of another program would keep a gang's thread from
-/// running until the kernel's watchdog acts.
+/// Returns the kernel's types. Fails unless the kernel supports BPF schedulers and reserves a part of each
+/// processor for their threads. Without the reserve, a busy loop of another program would keep a gang's
+/// thread from running until the kernel's watchdog acts.
 fn supported() -> Result<KernelTypes, ProgramError> {
     let types = KernelTypes::of_this_kernel()?;
     let reserve = types.structure("rq").and_then(|queue| types.member(queue, &["ext_server"]));
@@ -93,7 +94,7 @@ fn supported() -> Result<KernelTypes, ProgramError> {
     Ok(types)
 }
 
-/// A tenth of the watchdog timeout in ticks: a thread that has waited this long goes first.
+/// Returns a tenth of the watchdog timeout in ticks: a thread that has waited this long goes first.
 fn breath_ticks(timeout: Duration) -> u32 {
     let breath = timeout / u64::from(HEARTBEATS_PER_TIMEOUT);
     (breath.as_nanos() / clock::kernel_tick().as_nanos().max(1)).max(1) as u32
@@ -223,7 +224,7 @@ fn refused(error: &io::Error) -> ProgramError {
     ProgramError::Host(format!("cannot {what}: {error}; dmesg says why; or use --mechanism freeze"))
 }
 
-/// The bytes of `struct turn` in the program.
+/// Returns the bytes of `struct turn` in the program.
 fn turn_of(standings: &[KernelStanding]) -> Vec<u8> {
     let with = |wanted| {
         let gangs = standings.iter().enumerate();

@@ -55,7 +55,7 @@ impl From<ProgramError> for Error {
 /// all of 75 threads have had a slice. The scheduler gives up before a thread has waited for 18 s.
 const MAX_PER_PROCESSOR: usize = 75;
 
-/// Maximum number of threads of each of `gangs` gangs.
+/// Returns the maximum number of threads of each of `gangs` gangs.
 pub fn max_threads(gangs: usize, processors: usize) -> u32 {
     (MAX_PER_PROCESSOR * processors / gangs.max(1)).max(1) as u32
 }
@@ -79,8 +79,9 @@ impl SchedExt {
         SchedExt::with_timeout(cgroups, journal, MAX_KERNEL_TIMEOUT)
     }
 
-    /// Like [`SchedExt::new`], with a timeout for tests: the kernel ends the scheduler if a runnable thread
-    /// waits longer. A gang that waits so long therefore runs for a moment, one thread after the other.
+    /// Does the same as [`SchedExt::new`], with a timeout for tests: the kernel ends the scheduler if a
+    /// runnable thread waits longer. A gang that waits so long therefore runs for a moment, one thread after
+    /// the other.
     pub fn with_timeout(
         cgroups: &GangCgroups,
         journal: &mut GangJournal,
@@ -121,7 +122,8 @@ impl SchedExt {
         })
     }
 
-    /// Number of times that the kernel has let a thread run outside its gang's turn, to avoid starvation.
+    /// Returns the number of times that the kernel has let a thread run outside its gang's turn, to avoid
+    /// starvation.
     pub fn exceptions(&self) -> Result<KernelExceptions> {
         Ok(self.scheduler.exceptions()?)
     }
@@ -182,7 +184,7 @@ impl Mechanism for SchedExt {
     fn remove(&mut self, gang: GangId) {
         let Some(group) = self.groups.get(gang.0).filter(|_| self.removed.insert(gang)) else { return };
         self.standings[gang.0] = KernelStanding::Runs;
-        // the journal undoes it if one of these calls fails
+        // if one of these calls fails, the journal has the change and undoes it later
         let _ = self.scheduler.write(&self.standings);
         let _ = self.scheduler.switch();
         // an empty group has no threads to restore
