@@ -78,7 +78,7 @@ pub enum ReceptionCode {
     Gap = 2,
     /// A supplier will publish no more events.
     Gone = 3,
-    /// Another supplier of an exclusive topic is heard from now on.
+    /// From now on the events of an exclusive topic come from another supplier.
     Owner = 4,
     /// The topic no longer meets the subscription's requirements.
     Mismatch = 5,
@@ -104,9 +104,9 @@ pub const UNISONO_EVENT_RETAINED: u32 = 2;
 /// The event is delivered again unless the program acknowledges it.
 pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 
-/// An event or a notice that has come. All of it is valid until unisono_event_free, and the library does not
-/// change it. Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the
-/// broker, or its supplier, can write, of which at most four payloads are held at a time; further ones are
+/// A received event or notice. All of it is valid until unisono_event_free, and the library does not change
+/// it. Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker,
+/// or the event's supplier, can write. At most four payloads are held there at a time; further payloads are
 /// copied. A supplier that is broken or hostile can change such a payload at any time, also after it was
 /// checked. Where the supplier is not trusted, copy the payload first, and check and use the copy. All else
 /// in the structure is a copy.
@@ -370,8 +370,8 @@ unsafe fn subscription(options: *const SubscriptionOptions) -> Result<Subscripti
     Ok(made)
 }
 
-/// Subscribes to events, and waits until the broker agrees. `*number` becomes the subscription's number; its
-/// events carry it.
+/// Subscribes to events, and waits until the broker agrees. `*number` becomes the subscription's number,
+/// which its events carry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_subscribe(
     client: *mut ClientHandle,
@@ -391,7 +391,7 @@ pub unsafe extern "C" fn unisono_subscribe(
     })
 }
 
-/// Ends a subscription. Events that were on their way may still arrive, with number 0.
+/// Ends a subscription. Events in flight may still arrive, with number 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_unsubscribe(client: *mut ClientHandle, number: u32) -> CallStatus {
     ffi_events_call(|| {
