@@ -195,7 +195,7 @@ impl<'a> ConversationRun<'a> {
     }
 }
 
-/// The broker's addresses: it listens beside the server, as the paper's event channel did.
+/// Returns the broker's addresses: it listens beside the server, as the paper's event channel did.
 fn broker_addresses(
     host: &RunHost<'_>,
     carrier: ConversationCarrier,
