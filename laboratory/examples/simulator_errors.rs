@@ -243,7 +243,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The document with this table between its marks.
+/// Returns the document with this table between its marks.
 fn replaced(text: &str, table: &str) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -299,7 +299,7 @@ fn table(
     Ok(text + &rows)
 }
 
-/// The paragraph in lines of at most 120 characters.
+/// Returns the paragraph in lines of at most 120 characters.
 fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

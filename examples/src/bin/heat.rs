@@ -105,7 +105,7 @@ impl Plate {
         })
     }
 
-    /// The offset of a ghost row of step `step` in elements: from above, or from below.
+    /// Returns the offset of a ghost row of step `step` in elements: from above, or from below.
     fn ghost(&self, step: usize, from_below: bool) -> usize {
         (step % 2 * 2 + usize::from(from_below)) * self.size
     }

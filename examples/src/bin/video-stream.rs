@@ -35,8 +35,8 @@ struct Args {
 /// Frames are shown at 30 Hz.
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / 30);
 
-/// The size of a frame, and its criticality: every twelfth frame stands alone, every third depends on it, the
-/// others on both.
+/// Returns the size of a frame, and its criticality: every twelfth frame stands alone, every third depends on
+/// it, the others on both.
 fn frame(number: i64) -> (usize, u8) {
     match number {
         number if number % 12 == 0 => (20_000, 2),
@@ -45,7 +45,7 @@ fn frame(number: i64) -> (usize, u8) {
     }
 }
 
-/// The value of all bytes of a frame.
+/// Returns the value of all bytes of a frame.
 fn content(number: i64) -> u8 {
     u8::try_from(number & 0xff).unwrap_or(0)
 }

@@ -53,7 +53,7 @@ pub(super) enum StaticLibrary {
 }
 
 impl StaticLibrary {
-    /// The library for programs of a processor; `None`: nothing can be built for it.
+    /// Returns the library for programs of a processor; `None`: nothing can be built for it.
     pub(super) fn installed(processor: TargetProcessor) -> anyhow::Result<Option<Self>> {
         Ok(match has_standard_library(processor.static_target())? {
             true => Some(Self::Musl),
@@ -89,7 +89,7 @@ pub(super) fn build_static(
     build_in(&directory().join("static"), cargo, triple, &["-Ctarget-feature=+crt-static"])
 }
 
-/// A command of cargo that compiles C and links by zig, for other C libraries and processors, too.
+/// Returns a command of cargo that compiles C and links by zig, for other C libraries and processors, too.
 pub(super) fn cargo_with_zig(command: &str) -> anyhow::Result<Command> {
     let tools = tools()?;
     let mut cargo = Command::new(tools.join("cargo-zigbuild"));

@@ -60,7 +60,7 @@ struct PlannedNetwork {
     digest: u64,
 }
 
-/// The network of this process, read once.
+/// Returns the network of this process, read once.
 fn network(path: &str, options: &str) -> Result<&'static PlannedNetwork, &'static str> {
     static NETWORK: OnceLock<Result<PlannedNetwork, String>> = OnceLock::new();
     let read = || {
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn unisono_mpi_tree_free(tree: *mut TreeHandle) {
 /// A host's parent and children, by position among the offers.
 type HostPlace = (Option<Rank>, Vec<Rank>);
 
-/// The place of each host in the tree.
+/// Returns the place of each host in the tree.
 fn arrange(network: &SwitchNetwork, nodes: &[NodeId]) -> Result<Vec<HostPlace>, String> {
     let group = BarrierGroup::new(network, GroupId(0), nodes.to_vec()).map_err(|error| error.to_string())?;
     let mut options = PlanOptions::default();
