@@ -1,5 +1,5 @@
-//! How wrong the simulator is: measures cells chosen by a seed on this host, simulates the same, and writes
-//! the table of errors into docs/simulator.md.
+//! Determines the simulator's errors: measures cells chosen by a seed on this host, simulates the same cells,
+//! and writes the table of errors into docs/simulator.md.
 //!
 //! ```sh
 //! cargo build --release -p unisono
@@ -75,7 +75,7 @@ fn options() -> anyhow::Result<Options> {
 /// What runs beside the first program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Beside {
-    /// So many threads that only compute.
+    /// This number of threads that only compute.
     Loops(usize),
     /// A second program with barriers and this interval, otherwise like the first.
     Program { interval_us: f64 },

@@ -1,4 +1,4 @@
-//! The processors that packages are made for, and the names that others have for them.
+//! The processors that packages are made for, and their names in package formats and compilers.
 
 use super::run_quietly;
 use anyhow::Context;
@@ -8,9 +8,10 @@ use std::process::Command;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetProcessor {
-    /// That of the machines which make packages: its programs run while packages are made.
+    /// The processor of the machines that make packages: programs for it run while packages are made.
     X86_64,
-    /// Built by a cross compiler, if Rust's standard library for it is installed.
+    /// Packages for this processor are made by a cross compiler, if Rust's standard library for it is
+    /// installed.
     Aarch64,
 }
 
