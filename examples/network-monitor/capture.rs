@@ -26,7 +26,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Capture<BufReader<File>>> {
 }
 
 impl<R: Read> Capture<R> {
-    /// `name` is for messages only.
+    /// Opens a capture. `name` is for messages only.
     pub(crate) fn new(reader: R, name: String) -> anyhow::Result<Self> {
         let Ok(reader) = PcapReader::new(reader) else {
             bail!(
