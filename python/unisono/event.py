@@ -243,7 +243,7 @@ class Event:
 
     @property
     def parts(self) -> List[Event]:
-        """The other events of a correlation, in order of arrival."""
+        """The other events of a correlation, in the order of the subscription's topics."""
         parts = self._view.with_[: self._view.with_count]
         return [Event(self._call, self._held, part.contents) for part in parts]
 

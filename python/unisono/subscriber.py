@@ -77,8 +77,8 @@ class Subscriber:
         order: "deadlines": events that are due first come first; "publication": events of a supplier on a topic come in
             the order in which it published them
         best_effort: over UDP, no event waits for another event that the network lost; a notice reports each loss
-        last: the subscription refuses topics that keep fewer events for late subscribers. All kept events arrive in any
-            case; they have no deadline, so `late` does not apply to them
+        last: the number of events that a topic must keep for late subscribers, or the subscription does not get it. All
+            kept events arrive, also if there are more; they have no deadline, so `late` does not apply to them
         acknowledge: the seconds after which an event that was not acknowledged is delivered again
         together, within: one event of each topic, all within `within` seconds, makes one delivery: "all": in any order;
             "sequence": in the order of `topics`

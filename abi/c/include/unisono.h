@@ -468,7 +468,7 @@ typedef struct unisono_event {
         // Sorted by name, ascending.
         const struct unisono_field *fields;
         size_t field_count;
-        // The other events of a correlation, in order of arrival.
+        // The other events of a correlation, in the order of the subscription's interests.
         const struct unisono_event *const *with;
         size_t with_count;
         // The time of publication, on the clock of unisono_now(). TICK: the end of the period. SILENCE: the
@@ -512,7 +512,8 @@ typedef struct unisono_subscription {
         int full;
         // A value of unisono_late.
         int late;
-        // The number of earlier events to receive as well; the topic has to keep at least as many.
+        // The number of events that a topic must keep for late subscribers, or the subscription does not get it.
+        // All kept events arrive, also if there are more.
         size_t last;
         // An event that is not acknowledged within this time is delivered again, at most 16 times or as often as
         // "again" in `more` says; 0: no event needs an acknowledgment, unless "again" is in `more`.

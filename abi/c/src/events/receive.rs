@@ -55,7 +55,8 @@ pub struct SubscriptionOptions {
     pub full: c_int,
     /// A value of unisono_late.
     pub late: c_int,
-    /// The number of earlier events to receive as well; the topic has to keep at least as many.
+    /// The number of events that a topic must keep for late subscribers, or the subscription does not get it.
+    /// All kept events arrive, also if there are more.
     pub last: usize,
     /// An event that is not acknowledged within this time is delivered again, at most 16 times or as often as
     /// "again" in `more` says; 0: no event needs an acknowledgment, unless "again" is in `more`.
@@ -130,7 +131,7 @@ pub struct EventView {
     /// Sorted by name, ascending.
     pub fields: *const EventField,
     pub field_count: usize,
-    /// The other events of a correlation, in order of arrival.
+    /// The other events of a correlation, in the order of the subscription's interests.
     pub with: *const *const EventView,
     pub with_count: usize,
     /// The time of publication, on the clock of unisono_now(). TICK: the end of the period. SILENCE: the
