@@ -64,7 +64,7 @@ static int consume(unisono_client *client, FILE *file)
 	do {
 		int tries = 300;
 
-		do /* who serves may not be there yet */
+		do /* the supplier may not have started yet */
 			status = unisono_ask(client, topic, &request, 100000000, &reply);
 		while (status == UNISONO_STATUS_TIMED_OUT && --tries > 0);
 		MUST(status);

@@ -4,8 +4,8 @@
  *	./video_stream consume & ./video_stream supply 300
  *
  * A late frame is useless: the broker drops it and notifies the consumer, which checks that frames and gaps
- * together are the whole stream. If its queue is full, frames that other frames depend on stay: they are more
- * critical. Supplier and consumer may also be the examples in Rust and in Python.
+ * together are the whole stream. If the consumer's queue is full, frames on which other frames depend stay,
+ * because they are more critical. Supplier and consumer may also be the examples in Rust and in Python.
  */
 #include "example.h"
 
@@ -14,7 +14,8 @@
 
 static const uint64_t PERIOD_NS = 1000000000 / 30; /* frames are shown at 30 Hz */
 
-/* Every twelfth frame stands alone, every third depends on it, the others on both. */
+/* Returns the size of a frame. Every twelfth frame depends on no other frame, every third frame depends on
+ * the last of these, and all other frames depend on both. */
 static size_t bytes_of(int64_t number)
 {
 	return number % 12 == 0 ? 20000 : number % 3 == 0 ? 9000 : 3500;
@@ -59,7 +60,7 @@ static void supply(unisono_client *client, int64_t count)
 		}
 	}
 	fields[0].whole = count;
-	/* without its own deadline it could be dropped like the others */
+	/* without its own deadline this event could be dropped like the frames */
 	MUST(unisono_publish(client, video,
 			     &(unisono_draft){ .fields = fields,
 					       .field_count = 2,

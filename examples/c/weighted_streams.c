@@ -5,8 +5,9 @@
  *	./weighted_streams video 10 10.0.0.7:5004 1500 3  10.0.0.8:5004 500 1
  *
  * The arguments are the class, the seconds, and for each stream its receiver (IPv4), its bit rate in kbit/s
- * and its weight. The policy has to let this user put sockets into the class. When the class has less than
- * all streams need, each gets its part by its weight, and a packet for which its socket has no room is lost.
+ * and its weight. The policy has to permit this user to put sockets into the class. If the class has less
+ * bandwidth than all streams need, each stream gets a part by its weight, and a packet for which its socket
+ * has no room is lost.
  */
 #define _GNU_SOURCE
 #include "unisono.h"

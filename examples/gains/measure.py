@@ -1,9 +1,10 @@
-"""Measures the three gains of README.md's first table, without and with Unisono in turns.
+"""Measures the three gains of README.md's first table. Runs without and with Unisono alternate.
 
     sudo env PATH="$PATH" python3 examples/gains/measure.py [ROUNDS]
 
 Needs root, a CPU controller of control groups (version 1 or 2), NumPy, MPICH's mpicc and mpiexec, and unisono on
-PATH. Rounds: 9 if left out. What it makes on the host is gone at its end: control groups, two network namespaces.
+PATH. ROUNDS is 9 if left out. At its end it removes what it made on the host: control groups and two network
+namespaces.
 """
 
 import contextlib
@@ -24,8 +25,8 @@ POLICY = HERE.parent / "policies/three-classes.toml"
 GROUPS = Path("/sys/fs/cgroup")
 NETS = ("unisono-gains-a", "unisono-gains-b")
 LINK = ("gains0", "gains1")
-SERVER = "10.1.0.2"  # the policy has its servers of video in 10.1/16
-# of each class: the port of its server and the number of connections
+SERVER = "10.1.0.2"  # the policy's class "video" has its servers in 10.1.0.0/16
+# for each class: the port of its server, and the number of connections to it
 CLASSES = {"video": (554, 1), "office": (443, 1), "rest": (8000, 8)}
 SECONDS = 5
 
@@ -40,7 +41,10 @@ def seconds(*command, **options):
 
 
 def make_group(name, processors=None):
-    """A group that goes before other programs of the host, with a quota as `docker run --cpus` gives."""
+    """Makes a control group with a high CPU weight, so that other programs of the host hardly disturb it.
+
+    Its quota is `processors` processors, as with `docker run --cpus`; None: no quota.
+    """
     quota = (processors or 0) * 100_000
     if (GROUPS / "cpu").is_dir():
         group = GROUPS / "cpu" / name
@@ -56,7 +60,7 @@ def make_group(name, processors=None):
 
 
 def in_group(group, *command):
-    """The seconds that the command says it took."""
+    """Runs a command in a control group, and returns the seconds that the command says it took."""
     return seconds(*command, preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
 
 
@@ -71,7 +75,7 @@ def make_link():
 
 
 def send(port, connections):
-    """Keeps so many connections to a server full, until the server ends."""
+    """Opens `connections` connections to a server, and sends as much as they take until the server ends."""
     selector = selectors.DefaultSelector()
     for _ in range(connections):
         connection = socket.create_connection((SERVER, port))
@@ -85,7 +89,10 @@ def send(port, connections):
 
 
 def receive():
-    """Prints how much the port of each class gets in Mbit/s, after a second in which connections find their rates."""
+    """Prints what the port of each class receives, in Mbit/s.
+
+    Begins to count a second after it accepted the last connection, when the connections have found their rates.
+    """
     selector, got, senders = selectors.DefaultSelector(), dict.fromkeys(CLASSES, 0), 0
     for name, (port, _) in CLASSES.items():
         selector.register(socket.create_server((SERVER, port)), selectors.EVENT_READ, (name, True))
@@ -107,13 +114,13 @@ def receive():
 
 
 def in_net(net, *arguments):
-    """This file in a network namespace, as a program of its own."""
+    """Starts this file as a program in a network namespace."""
     command = ["ip", "netns", "exec", net, sys.executable, __file__, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def rates():
-    """What each class gets of the link while all send, in Mbit/s."""
+    """Returns what each class gets of the link while all classes send, in Mbit/s."""
     server = in_net(NETS[1], "receive")
     server.stdout.readline()
     clients = [in_net(NETS[0], "send", port, count) for port, count in CLASSES.values()]
@@ -124,7 +131,7 @@ def rates():
 
 
 def link_in_turns(rounds):
-    """The rates of each round without and with the policy, on a link of 100 Mbit/s."""
+    """Returns the rates of each round without and with the policy, on a link of 100 Mbit/s."""
     found = []
     make_link()
     a, device = NETS[0], LINK[0]
@@ -144,7 +151,7 @@ def link_in_turns(rounds):
 
 
 def told(name, unit, pairs):
-    """The medians, with the interval that has the median at about 95 % (from 7 rounds on)."""
+    """Prints the medians, each with a confidence interval of about 95 % (from 7 rounds on)."""
     skip = 1 if len(pairs) >= 9 else 0
 
     def middle(values):
@@ -158,7 +165,7 @@ def told(name, unit, pairs):
 
 
 def in_turns(group, rounds, command, *remedy):
-    """The seconds of each round without and with the remedy. `command` has the place of the remedy as None."""
+    """Returns the seconds of each round without and with the remedy, which replaces the None in `command`."""
     filled = lambda words: [word for part in command for word in (words if part is None else [part])]
     pairs = [(in_group(group, *filled([])), in_group(group, *filled(remedy))) for _ in range(rounds)]
     group.rmdir()

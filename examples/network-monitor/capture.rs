@@ -26,7 +26,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Capture<BufReader<File>>> {
 }
 
 impl<R: Read> Capture<R> {
-    /// `name` is for messages only.
+    /// Opens a capture. `name` is for messages only.
     pub(crate) fn new(reader: R, name: String) -> anyhow::Result<Self> {
         let Ok(reader) = PcapReader::new(reader) else {
             bail!(
@@ -47,7 +47,7 @@ impl<R: Read> Capture<R> {
         self.is_cut_off
     }
 
-    /// The next TCP packet; other packets are left out.
+    /// Returns the next TCP packet; other packets are left out.
     pub(crate) fn next_packet(&mut self) -> anyhow::Result<Option<TcpPacket>> {
         let is_ethernet = self.reader.header().datalink == DataLink::ETHERNET;
         loop {
@@ -72,7 +72,7 @@ impl<R: Read> Capture<R> {
         }
     }
 
-    /// The services with the most packets, at most `count`, and the number of services left out.
+    /// Returns the services with the most packets, at most `count`, and the number of services left out.
     pub(crate) fn busiest(mut self, count: usize) -> anyhow::Result<(Vec<SocketAddr>, usize)> {
         let mut packets: BTreeMap<SocketAddr, u64> = BTreeMap::new();
         while let Some(packet) = self.next_packet()? {

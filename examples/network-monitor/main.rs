@@ -225,7 +225,7 @@ fn watch(args: &Args, traffic: Traffic) -> anyhow::Result<()> {
     }
 }
 
-/// Gives each packet to its stream's collector, until the packets end or no team works any more.
+/// Passes each packet to its stream's collector, until the packets end or no team works any more.
 fn feed(
     pace: Pace,
     packets: impl Iterator<Item = anyhow::Result<TcpPacket>>,

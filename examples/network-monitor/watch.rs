@@ -14,7 +14,8 @@ use unisono_laboratory::workload::monitor::alert::{ClusterAlert, alerts};
 use unisono_laboratory::workload::monitor::packet::{TcpPacket, coordinates};
 use unisono_laboratory::workload::stream_cluster::{CentreRange, ClusterTeam, WeightedPoints};
 
-/// Chunks that may wait for a stream's team. Then reading blocks, so that memory is bounded.
+/// The number of chunks that may wait for a stream's team. If more arrive, reading blocks, so that memory is
+/// bounded.
 const QUEUE: usize = 8;
 
 /// A full chunk, and the arrival of its last packet.
@@ -60,7 +61,7 @@ impl StreamCollector {
         self.full.send(ArrivedChunk { points, number: self.number, arrived }).is_ok()
     }
 
-    /// Packets that did not fill a chunk.
+    /// Returns the number of packets that did not fill a chunk.
     pub(crate) fn left(&self) -> usize {
         self.points.len()
     }

@@ -2,7 +2,7 @@
 //
 // An arrival (kind 0) waits in two registers of its group until every port below has one; the last arrival goes up,
 // or turns around as a release at the top of the tree. A release (kind 1) is copied to all ports below. Data are
-// combined by OR. As in the paper, links lose no message; the number of the episode is passed on and not looked at.
+// combined by OR. As in the paper, links lose no message; the number of the episode is passed on and not checked.
 //
 // Compile: p4c --target bmv2 --arch v1model barrier.p4. The masks have 64 bits, for switches of up to 64 ports.
 
@@ -53,7 +53,7 @@ parser frames(packet_in packet, out headers hdr, inout metadata meta, inout stan
 }
 
 control barrier(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
-    // by group: the ports whose arrivals have come, and the data of these
+    // by group: the ports whose arrivals have been received, and the data of these arrivals
     register<bit<64>>(256) arrived;
     register<bit<6>>(256) combined;
 

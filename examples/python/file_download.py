@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A file, fetched piece by piece through requests and replies.
+"""Downloads a file piece by piece, through requests and replies.
 
     unisono events serve &
     python3 file_download.py supply README.md & python3 file_download.py consume copy.md
 
-Who downloads says where the next piece begins; the reply has the file's size and the piece's checksum. Supplier and
-consumer may as well be the examples in Rust and in C.
+Each request names the offset of the next piece; the reply has the piece, its checksum and the file's size. The examples
+in Rust and in C can take the place of the supplier or the consumer.
 """
 
 import argparse
@@ -19,7 +19,7 @@ PIECE = 64 << 10  # bytes
 
 
 def supply(args):
-    """For ever: until it is stopped, or the broker is."""
+    """Answers requests for pieces of the file, until the program or the broker is stopped."""
     with open(args.file, "rb") as file, unisono.Subscriber("file", at=args.at) as requests:
         size = os.fstat(file.fileno()).st_size
         for request in requests:
@@ -29,7 +29,7 @@ def supply(args):
 
 
 def piece_at(topic, offset):
-    """The piece that begins at `offset`. Where nobody answers, the one who serves may not be there yet."""
+    """Requests the piece that begins at `offset`. Tries again without a reply, because the supplier may start later."""
     for _ in range(300):
         try:
             return topic.request(fields={"offset": offset}, timeout=0.1)

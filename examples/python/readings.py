@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Readings of a sensor in CBOR or as protobuf: consumers decode each one by its content type and its schema.
+"""Publishes readings of a sensor in CBOR or as protobuf. Consumers decode each by its content type and its schema.
 
     pip install cbor2 protobuf
     unisono events serve &
     python3 readings.py consume & python3 readings.py supply cbor && python3 readings.py supply protobuf
 
-The consumer takes both. It ends after the last reading of each encoding that it was told to wait for (default: both).
-An MQTT 5 client sees the content type as its own property, and the schema as a user property.
+The consumer decodes both encodings. It ends after it got the last reading in as many encodings as --encodings says
+(both, if left out). An MQTT 5 client gets the content type as the property Content Type, and the schema as a user
+property.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import time
 import unisono
 
 CBOR, PROTOBUF = "application/cbor", "application/protobuf"
-# a message that comes with protobuf; your own is compiled by protoc, and its full name is the schema
+# A message type that is part of protobuf. Compile a type of your own with protoc; its full name is the schema.
 MESSAGE = "google.protobuf.Struct"
 
 
@@ -54,7 +55,7 @@ def supply(args):
     content_type, schema, encode = ENCODE[args.encoding]
     with unisono.Publisher("sensor/1/reading", at=args.at, content_type=content_type, schema=schema) as readings:
         while not readings.try_publish(encode({"number": 0, "celsius": 20.0})).consumers:
-            time.sleep(0.01)  # until a consumer has subscribed
+            time.sleep(0.01)  # waits until a consumer has subscribed
         for number in range(1, args.count + 1):
             readings.publish(encode({"number": number, "celsius": 20 + number / 8, "last": number == args.count}))
 

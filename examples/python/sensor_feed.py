@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A sensor that publishes a temperature each millisecond, due within 20 ms, and a consumer of the hot ones.
+"""A sensor that publishes a temperature each millisecond, due in 20 ms, and a consumer of temperatures above 40.
 
     unisono events serve &
     python3 sensor_feed.py consume & python3 sensor_feed.py supply 300
 
-The consumer checks that no hot event is missing, doubled or out of order, and counts those that were late. Supplier
-and consumer may as well be the examples in Rust and in C.
+The consumer checks that no hot event is missing, duplicate or out of order, and counts the late ones. The examples in
+Rust and in C can take the place of the supplier or the consumer.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def celsius(number):
 
 
 def hot(number):
-    """The first hot event from `number` on."""
+    """Returns the number of the first hot event from `number` on."""
     return next(number for number in itertools.count(number) if celsius(number) > 40)
 
 
@@ -29,7 +29,7 @@ def supply(args):
     # each event is due 20 ms after the broker gets it
     with unisono.Publisher("sensor/1/heat", at=args.at, due_in=0.02) as heat:
         while not heat.try_publish(fields={"number": 0, "celsius": celsius(0)}).consumers:
-            time.sleep(0.01)  # until a consumer has subscribed
+            time.sleep(0.01)  # waits until a consumer has subscribed
         for number in range(1, args.count):
             heat.publish(fields={"number": number, "celsius": celsius(number)})
             time.sleep(0.001)
@@ -38,7 +38,7 @@ def supply(args):
 
 def consume(args):
     expected, events, late = hot(0), 0, 0
-    # no event may be lost: if the consumer is too slow, the sensor waits
+    # If the consumer is too slow, the sensor waits, so that no event is lost.
     with unisono.Subscriber(
         "sensor/+/heat", at=args.at, filter="celsius > 40 or last", full="block-supplier", on_notice=lambda _: None
     ) as heat:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Messages through a Unisono broker, by its protocol alone (crates/events-wire/PROTOCOL.md): no library is needed.
+"""Sends messages through a Unisono broker without the library, by its protocol (crates/events-wire/PROTOCOL.md).
 
     unisono queue broker examples/policies/three-classes.toml --listen /tmp/broker &
     python3 examples/python/stream.py /tmp/broker video 192.0.2.7 5004 100
 
-Arguments: the broker's socket, a class of its policy, an IPv4 address and a port (UDP), how many messages.
+Arguments: the broker's socket, a class of its policy, an IPv4 address, a UDP port and the number of messages.
 """
 
 import json
@@ -15,7 +15,7 @@ import time
 
 HELLO, PUBLISH, OPEN, FLUSH = 1, 3, 7, 9
 WELCOME, OPENED, CLOSED, CREDIT, BYE = 129, 137, 138, 139, 141
-OVERHEAD = 128  # of each message, beside its payload
+OVERHEAD = 128  # bytes of credit that each message costs beside its payload
 
 
 class Broker:
@@ -32,7 +32,10 @@ class Broker:
         self.socket.sendall(struct.pack("<I", len(frame)) + frame)
 
     def hear(self, *wanted):
-        """The rest of the next frame of a kind that is wanted; credit is counted on the way."""
+        """Reads frames up to the next one of a wanted kind, and returns what follows its kind and number.
+
+        Adds the credit of each CREDIT frame to `credit`.
+        """
         while True:
             length = self.stream.read(4)
             if len(length) < 4:
@@ -53,10 +56,10 @@ class Broker:
 
     def send(self, payload, deadline):
         cost = len(payload) + OVERHEAD
-        while self.credit < cost:  # the class has more than its share on the way
+        while self.credit < cost:  # waits until the broker has sent enough of the earlier messages
             self.hear(CREDIT)
         self.credit -= cost
-        # a deadline of this host's clock; no token, no key, no fields
+        # The deadline is on this host's clock. The message has no token, no key and no fields.
         self.tell(PUBLISH, 0, struct.pack("<QIHH", deadline, 0, 0, 0) + payload)
 
     def flush(self):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A video stream: frames of the sizes of MPEG-1 at 1.5 Mbit/s, each due before the next one is shown.
+"""A video stream: frames with the sizes of MPEG-1 at 1.5 Mbit/s, each due before the next one is shown.
 
     unisono events serve &
     python3 video_stream.py consume & python3 video_stream.py supply 300
 
-A frame that is late is not worth its way: the broker drops it and tells the consumer, which checks that frames and gaps
-together are the whole stream. When its queue is full, frames that others depend on stay: they are more critical.
-Supplier and consumer may as well be the examples in Rust and in C.
+The broker drops a late frame and reports it to the consumer as a gap. The consumer checks that frames and gaps together
+are the whole stream. A full queue keeps frames that others depend on, because they are more critical. The examples in
+Rust and in C can take the place of the supplier or the consumer.
 """
 
 import argparse
@@ -19,9 +19,10 @@ PERIOD = 1 / 30  # frames are shown at 30 Hz
 
 
 def frame(number):
-    """The bytes of a frame, and how bad its loss is.
+    """Returns the bytes of a frame and its criticality.
 
-    Every twelfth frame stands alone, every third depends on that, the others on both.
+    Every twelfth frame depends on no other (an I frame). Every third depends on that one (a P frame), the others on
+    both (B frames).
     """
     if number % 12 == 0:
         return bytes([number & 0xFF]) * 20000, 2
@@ -34,13 +35,13 @@ def supply(args):
     with unisono.Publisher("video", at=args.at, due_in=PERIOD) as video:
         payload, criticality = frame(0)
         while not video.try_publish(payload, fields={"number": 0}, criticality=criticality).consumers:
-            time.sleep(0.01)  # until a consumer has subscribed
+            time.sleep(0.01)  # waits until a consumer has subscribed
         start = time.monotonic()
         for number in range(1, args.count):
             payload, criticality = frame(number)
             time.sleep(max(start + number * PERIOD - time.monotonic(), 0))
             video.publish(payload, fields={"number": number}, criticality=criticality)
-        # without its own deadline it could be dropped like the others
+        # with the deadline of a frame, the broker could drop the last event if it is late
         video.publish(fields={"number": args.count, "last": True}, criticality=255, due_in=3600)
 
 

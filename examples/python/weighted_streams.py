@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A streaming server whose streams share a link by their bit rates: each stream is a socket with a weight.
+"""A streaming server whose streams share a link by weights: each stream has a socket, and each socket a weight.
 
     sudo unisono queue apply examples/policies/streams.toml --dev eth0
     sudo unisono queue guard &
     python3 weighted_streams.py video 10 10.0.0.7:5004 1500 3  10.0.0.8:5004 500 1
 
-The arguments are the class, the seconds, and for each stream its receiver, its bit rate in kbit/s and its weight. The
-policy has to let this user put sockets into the class. When the class has less than all streams need, each gets its
-part by its weight, and a packet for which its socket has no room is lost.
+The arguments are the class, the duration in seconds, and for each stream its receiver, its bit rate in kbit/s and its
+weight. The policy has to permit this user to put sockets into the class. If the class gets less than all streams need,
+the streams share it in proportion to their weights. A packet is lost if its socket's buffer is full.
 """
 
 import socket

@@ -42,7 +42,7 @@ pub fn publish_once_heard<'a>(
     Ok(())
 }
 
-/// The value of a field that is a whole number.
+/// Returns the value of a field that is a whole number.
 ///
 /// # Errors
 /// The event has no whole number of this name.
@@ -60,7 +60,7 @@ pub fn is_last(event: &ReceivedEvent) -> bool {
     event.fields.field("last") == Some(&FieldValue::Bool(true))
 }
 
-/// The checksum of RFC 1950, which detects a damaged piece.
+/// Computes the checksum of RFC 1950, which detects a damaged piece.
 #[must_use]
 pub fn adler32(bytes: &[u8]) -> i64 {
     let step = |(low, high): (u32, u32), byte: &u8| {

@@ -21,7 +21,7 @@ pub fn join() -> anyhow::Result<Job> {
     }
 }
 
-/// The part of `all` items that belongs to `rank`, divided as evenly as possible among `size` ranks.
+/// Returns the part of `all` items that belongs to `rank`, divided as evenly as possible among `size` ranks.
 pub fn part(all: usize, rank: usize, size: usize) -> Range<usize> {
     all * rank / size..all * (rank + 1) / size
 }

@@ -8,7 +8,7 @@ fn monitor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_network-monitor")).args(arguments).output().expect("started")
 }
 
-/// The objects that `--json` prints. The last one is the summary.
+/// Returns the objects that `--json` prints. The last one is the summary.
 fn objects(arguments: &[&str]) -> Vec<Value> {
     let output = monitor(&[arguments, &["--json"]].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -17,7 +17,7 @@ fn objects(arguments: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
 
-/// The objects without the times.
+/// Returns the objects without the times.
 fn found(mut objects: Vec<Value>) -> Vec<String> {
     let mut texts: Vec<String> = objects
         .iter_mut()

@@ -1,5 +1,5 @@
-//! How wrong the simulator is: measures cells chosen by a seed on this host, simulates the same, and writes
-//! the table of errors into docs/simulator.md.
+//! Determines the simulator's errors: measures cells chosen by a seed on this host, simulates the same cells,
+//! and writes the table of errors into docs/simulator.md.
 //!
 //! ```sh
 //! cargo build --release -p unisono
@@ -75,7 +75,7 @@ fn options() -> anyhow::Result<Options> {
 /// What runs beside the first program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Beside {
-    /// So many threads that only compute.
+    /// This number of threads that only compute.
     Loops(usize),
     /// A second program with barriers and this interval, otherwise like the first.
     Program { interval_us: f64 },
@@ -243,7 +243,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The document with this table between its marks.
+/// Returns the document with this table between its marks.
 fn replaced(text: &str, table: &str) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -299,7 +299,7 @@ fn table(
     Ok(text + &rows)
 }
 
-/// The paragraph in lines of at most 120 characters.
+/// Returns the paragraph in lines of at most 120 characters.
 fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-"""A broker for a test, as its users start it."""
+"""A broker for tests, started as its users start it, and helpers for tests with it."""
 
 import os
 import shutil
@@ -56,13 +56,13 @@ class Broker:
 
 @unittest.skipUnless(PROGRAM, "skipped: no unisono on PATH; set UNISONO_PROGRAM to the program")
 class WithBroker(unittest.TestCase):
-    """Tests that share a broker; topics are named after the tests."""
+    """Tests with a broker of their own, and clients that are closed at the end of the test."""
 
     def setUp(self):
         self.serve()
 
     def serve(self, *options):
-        """From now on the test's broker is another one, with these options."""
+        """Starts a broker with these options, which the test uses from now on."""
         self.broker = Broker(*options)
         self.at = self.broker.at
         self.addCleanup(self.broker.end)
@@ -89,7 +89,7 @@ class WithBroker(unittest.TestCase):
 
 
 def memory_at(address):
-    """What the memory at an address is of: a file's name, or nothing."""
+    """Returns the name of the file that is mapped at an address, or an empty text."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             span, _mode, _offset, _device, _inode, *name = line.split(maxsplit=5)

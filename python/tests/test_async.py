@@ -1,4 +1,4 @@
-"""Tasks of one event loop, which wait at descriptors and start no thread."""
+"""Tests of tasks of one event loop, which wait at descriptors and start no thread."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from support import WithBroker
 
 class Tasks(WithBroker):
     def run_tasks(self, main):
-        """What a coroutine answers; it starts no thread, and is ended if it hangs."""
+        """Runs a coroutine and returns its result. Checks that it starts no thread, and ends it if it hangs."""
         threads = threading.active_count()
 
         async def watched():
@@ -71,7 +71,7 @@ class Tasks(WithBroker):
                 consumer = unisono.Subscriber("alone", client=client)
                 waiting = asyncio.create_task(consumer.receive_async())
                 await asyncio.sleep(0.05)
-                # the call below reads the event while it waits for its answer, so that the descriptor stays silent
+                # The call below reads the event while it waits for its answer, so the descriptor does not become ready.
                 unisono.Publisher("alone", client=client).try_publish("x")
                 client.statistics()
                 return (await waiting).text()

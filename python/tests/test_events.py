@@ -11,7 +11,7 @@ from support import WithBroker, memory_at, needs_numpy, numpy
 
 
 def memory_of(event):
-    """What the memory is of in which an event's payload lies."""
+    """Returns the name of the file in whose memory an event's payload lies, or an empty text."""
     return memory_at(event._view.payload)
 
 
@@ -74,7 +74,7 @@ class Events(WithBroker):
         with unisono.Publisher("shared", at=self.broker.shared) as supplier:
             with unisono.Subscriber("shared", at=self.broker.shared) as consumer:
                 events = []
-                for number in range(8):  # more than may be held: the others are copies
+                for number in range(8):  # more than may stay in shared memory; the others are copies
                     supplier.publish(bytes([number]) * 100_000)
                     events.append(self.event(consumer))
         shared = [event for event in events if memory_of(event).startswith("/memfd:")]
@@ -106,7 +106,7 @@ class Events(WithBroker):
                     supplier.publish(sent)
                     event = self.event(consumer)
                     array = event.array("float32")
-                    # the numbers lie where the ring does: in memory that the supplier or the broker wrote
+                    # the array lies in the ring's memory, which the supplier or the broker wrote
                     self.assertTrue(memory_at(array.ctypes.data).startswith("/memfd:"))
                     self.assertTrue(memory_at(array.ctypes.data + array.nbytes - 1).startswith("/memfd:"))
                     self.assertFalse(memory_at(array.copy().ctypes.data).startswith("/memfd:"))
@@ -141,7 +141,7 @@ class Events(WithBroker):
             self.assertIsNone(consumer.receive(2.0))
             self.assertIsNone(listener.receive(0))
             client.alive()
-            gone = self.notice(listener)  # meanwhile this program calls nothing for the leased client
+            gone = self.notice(listener)  # in the meantime the test makes no call with the leased client
             self.assertEqual((gone.kind, gone.died), ("gone", True))
             with self.assertRaisesRegex(unisono.Gone, "lease of 1s ran out"):
                 consumer.receive(0)
@@ -173,7 +173,7 @@ class Events(WithBroker):
         with self.assertRaisesRegex(unisono.Refused, "deadline"):
             supplier.try_publish(deadline_ns=1)
         supplier.publish(deadline_ns=1)
-        supplier.try_publish()  # by now the refusal has come
+        supplier.try_publish()  # when this returns, the refusal has arrived
         (refusal,) = supplier.rejected()
         self.assertEqual(refusal.kind, "rejected")
         self.assertIn("deadline", refusal.text)
@@ -233,7 +233,7 @@ class Events(WithBroker):
     def test_a_gap_says_how_many_events_are_missing(self):
         consumer = self.subscriber("burst", queue=4, full="drop-oldest")
         supplier = self.publisher("burst")
-        for number in range(20000):  # more than the kernel and the broker hold for somebody who does not read
+        for number in range(20000):  # more than the kernel and the broker buffer for a consumer that does not read
             supplier.publish(bytes(1000), fields={"number": number}, later=True)
         supplier.flush()
         supplier.try_publish("the end")
@@ -291,7 +291,7 @@ class Log(WithBroker):
         consumer = self.subscriber("orders", resume="billing", after=0)
         for event in consumer:
             if event.text() == "3":
-                break  # it is not done with
+                break  # without an acknowledgment of this event
             read.append(event.text())
         consumer.close()
         self.assertEqual(read, ["0", "1", "2"])
@@ -309,7 +309,7 @@ class Log(WithBroker):
         self.assertEqual([text for _, text in stored], ["0", "1", "2", "3"])
         positions = [position for position, _ in stored]
         self.assertEqual(positions, list(range(positions[0], positions[0] + 4)))
-        consumer.close()  # it has acknowledged nothing, and stored two results
+        consumer.close()  # the consumer has acknowledged no event, and the program has stored the results of two
         again = self.event(self.subscriber("orders", resume="billing", after=positions[1]))
         self.assertEqual((again.delivery, again.text()), stored[2])
         plain = self.subscriber("plain")
@@ -434,7 +434,7 @@ class Waiting(WithBroker):
             filled = threading.Event()
 
             def interrupt(filled=filled):
-                # the queue is full once the thread has not published for a while
+                # the queue is full once the main thread has not published for a while
                 while filled.is_set():
                     filled.clear()
                     time.sleep(0.3)
@@ -570,10 +570,10 @@ class Trouble(WithBroker):
                 self.broker.start()
                 self.assertEqual(self.notice(consumer).kind, "reconnected")
                 supplier.try_publish("3")
-                # what was not acknowledged comes again
+                # events that were not acknowledged are delivered again
                 came = [self.event(consumer) for _ in range(3)]
                 self.assertEqual([event.text() for event in came], ["1", "2", "3"])
-                second.acknowledge()  # the one of the former connection
+                second.acknowledge()  # it is no error to acknowledge a delivery of the former connection
 
     def test_a_child_that_ends_its_copy_leaves_the_parents_connection(self):
         for at in (self.broker.shared, self.broker.at):

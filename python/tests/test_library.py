@@ -15,7 +15,7 @@ PACKAGE = Path(unisono.__file__).resolve().parent
 
 
 def run(code, cwd=None, **environment):
-    """What a new interpreter says: whether it succeeded, and all that it printed."""
+    """Runs code in a new interpreter. Returns whether it succeeded, and all that it printed."""
     environment = {**os.environ, **environment}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
@@ -74,7 +74,7 @@ class Library(unittest.TestCase):
             "unisono_subscription": _library.Subscription,
             "unisono_event": _library.EventView,
         }
-        # c_size_t is c_ulong, and so is c_uint64: the header's names alone tell them apart
+        # ctypes has the same type for c_size_t and c_uint64, so the test compares both as uint64_t
         sizes = {"size_t": "uint64_t", "void *": "const void *"}
         for name, structure in structures.items():
             body = re.search(rf"typedef struct {name} \{{(.*?)\n\}} {name};", header, re.S).group(1)

@@ -1,4 +1,4 @@
-"""Payloads that are written where consumers read them."""
+"""Tests of payloads that are written where consumers read them."""
 
 import asyncio
 import ctypes
@@ -13,7 +13,7 @@ SIZE = 100_000
 
 class Loans(WithBroker):
     def pair(self, topic, at=None, **options):
-        """A supplier and a consumer, after one event."""
+        """Makes a supplier and a consumer, and passes one event between them."""
         at = self.broker.shared if at is None else at
         supplier, consumer = self.publisher(topic, at=at), self.subscriber(topic, at=at, **options)
         supplier.publish("first")
@@ -64,7 +64,7 @@ class Loans(WithBroker):
             with supplier.loan(SIZE) as memory:
                 memory[0] = 1 // 0
         del memory
-        for _ in range(20):  # more than are lent at a time
+        for _ in range(20):  # more than a topic lends at a time
             supplier.loan(SIZE)
         gc.collect()
         self.assertTrue(supplier.loan(SIZE).in_place)
@@ -153,7 +153,7 @@ class Loans(WithBroker):
 
 
 def address_of(memory):
-    """Where bytes are that may be written."""
+    """Returns the address of a writable view."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 

@@ -1,5 +1,5 @@
-"""A program as mypy sees it; nothing runs it. Each `type: ignore` is a mistake that mypy has to find: with --strict it
-also reports those that it does not need."""
+"""A program for mypy to check; nothing runs it. Each `type: ignore` marks a mistake that mypy has to find. With
+--strict mypy also reports each `type: ignore` at which it finds no mistake."""
 
 import asyncio
 from typing import Dict, List, Optional, Union

@@ -14,13 +14,13 @@
 
 In tasks of asyncio, `async for`, `async with`, publish_async() and receive_async() do the same.
 
-share_socket() gives a socket a share of a link; it needs no broker but `unisono queue guard`.
+share_socket() gives a socket a share of a link. It needs no broker, but `unisono queue guard` has to run.
 
-Lengths of time are seconds, as everywhere in Python. Names that end in _ns are nanoseconds; points in time are of
-time.monotonic_ns().
+Lengths of time are in seconds, as everywhere in Python. Values whose names end in _ns are in nanoseconds; points in
+time are on the clock of time.monotonic_ns().
 
-A connection is for one thread; each Publisher and Subscriber has its own unless it is given one. Calls that wait for
-an event end by Ctrl-C; a request does so when its time is over.
+A single thread at a time uses a connection. Each Publisher and Subscriber opens a connection of its own unless it is
+given one as `client`. Ctrl-C ends every call that waits.
 """
 
 from ._library import library_version

@@ -1,4 +1,4 @@
-"""Finds libunisono and says how its functions are called (unisono.h)."""
+"""Finds libunisono and declares its functions and structures as unisono.h does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Iterator
 from .errors import INTERRUPTED, OK, error
 
 VERSION = "0.2.0"
-"""Of the library that these declarations are right for."""
+"""The version of the library that these declarations match."""
 
 NAMES = ("libunisono.so.0", "libunisono.so")
 
@@ -100,7 +100,7 @@ class Subscription(ctypes.Structure):
 class EventView(ctypes.Structure):
     kind: int
     number: int
-    topic: bytes  # of an event
+    topic: bytes  # None for a notice that concerns no topic
     bytes: int
     published_ns: int
     deadline_ns: int
@@ -171,14 +171,14 @@ _FUNCTIONS = {
 
 
 def _places() -> Iterator[str]:
-    """Where the library may be, in this order; names without a slash are for the system to find."""
+    """Yields the places to search for the library, in order. The dynamic loader finds a name without a slash."""
     named = os.environ.get("UNISONO_LIBRARY")
     if named:
         if os.path.isdir(named):
             yield from (str(Path(named) / name) for name in NAMES)
         else:
             yield named
-        return  # whoever names one means no other
+        return  # UNISONO_LIBRARY excludes all other places
     here = Path(__file__).resolve().parent
     for folder in (here, *here.parents):
         yield from (str(folder / name) for name in NAMES if (folder / name).is_file())
@@ -187,7 +187,7 @@ def _places() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL:
-    """The library, once."""
+    """Loads the library at the first call, and returns the same one at each later call."""
     tried = []
     for place in _places():
         try:
@@ -217,23 +217,24 @@ def _declared(found: ctypes.CDLL, place: str) -> ctypes.CDLL:
     return found
 
 
-# Called by threads that wait in the library. Python code could not do it: its first instruction would run the
-# signal's handler, whose exception ctypes drops. This function of Python's takes note of Ctrl-C in the main thread.
+# Threads call this function while they wait in the library. A function written in Python could not take its place: its
+# first instruction would run the signal's handler, and ctypes drops the handler's exception. In the main thread
+# PyOS_InterruptOccurred() returns whether Ctrl-C came, and clears that mark; check() then raises the signal again.
 _interrupted = ctypes.pythonapi.PyOS_InterruptOccurred
 _interrupted.restype, _interrupted.argtypes = c_int, []
 _ctrl_c = ctypes.CFUNCTYPE(c_int)(_interrupted)
 
 
 def library_version() -> str:
-    """The version of libunisono, which is loaded now if it was not yet."""
+    """Returns the version of libunisono, and loads the library if no call has loaded it yet."""
     version: bytes = library().unisono_version()
     return version.decode()
 
 
 def check(status: int) -> None:
-    """Raises what a status of this thread's last call means."""
+    """Raises the exception for the status of this thread's last call, unless the status is OK."""
     if status == INTERRUPTED:
-        # the handler of Ctrl-C runs here, and raises KeyboardInterrupt unless the program has another one
+        # runs the handler of Ctrl-C, which raises KeyboardInterrupt unless the program has set another handler
         signal.raise_signal(signal.SIGINT)
     if status != OK:
         raise error(status, library().unisono_error_text().decode())

@@ -20,23 +20,25 @@ from .event import Event, Notice, arrived, nanos, text
 Reception = Union[Event, Notice]
 
 EXACTLY = 0.005
-"""Seconds at the end of a wait that the library waits, to the nanosecond; poll(2) counts milliseconds."""
+"""The last seconds of a wait, in which the library waits instead of poll(2). poll(2) counts milliseconds, the library
+nanoseconds."""
 
 
 INTERRUPTIBLE = 0.1
-"""Seconds that the library spins at a time: Python looks for Ctrl-C in between."""
+"""The longest time, in seconds, that a call of the library spins or waits for room. Between two such calls Python
+handles Ctrl-C, and a call that waits for room receives for the thread's other connections."""
 
 ROOM_POLL_INTERVAL = 0.002
-"""Seconds between two attempts of a task to publish to a consumer that has no room: its memory has no descriptor to
-wait for. A consumer of shared memory reports room for a quarter of its queue at once, which takes longer. Chosen, not
-measured."""
+"""Seconds between two attempts of a task to publish to a consumer without room. The task polls, because no descriptor
+becomes ready when a queue in shared memory gets room. Such a consumer reports room for a quarter of its queue at a
+time, which takes longer than this interval. Chosen, not measured."""
 
 TURN = 64
-"""Events that a task receives before other tasks have a turn, as many as the broker sends a client in its turn."""
+"""Events that a task receives before other tasks run. The broker sends a client as many in one turn."""
 
 
 class _Own(threading.local):
-    """The connections that a thread uses, or has used."""
+    """The connections from which the thread receives, or has received."""
 
     def __init__(self) -> None:
         self.clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -48,7 +50,7 @@ WAITS = ("sleep", "spin", "adaptive")
 
 
 class Client:
-    """A connection, which Publishers and Subscribers of one thread can share: give it to them as `client`."""
+    """A connection to a broker. Publishers and Subscribers of one thread can share it: pass it to them as `client`."""
 
     def __init__(
         self,
@@ -62,18 +64,19 @@ class Client:
     ) -> None:
         """Connects to a broker.
 
-        at: the path of its socket, to share memory with it; "unix:PATH", to send everything through the socket;
-            "tcp:HOST:PORT" or "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE"; None: this
-            user's broker, or else the host's at /run/unisono/events
-        name: of this program in tables, metrics and errors; None: what ps shows and the process's number, as in
-            "python3[4711]"
-        token: the secret that says over TCP who the program is; instead of the one in the address's file
-        lease: seconds; the program calls the library at least this often, or the broker takes it for dead. Its next call
-            raises Gone then, and says so. Who waits in a call is not silent.
-        wait: "sleep", "spin" (needs a processor of its own) or "adaptive", until something comes
-        reconnect: seconds for which it tries to connect again when the connection breaks. Topics and subscriptions are
-            there again then, and each Subscriber gets the notice "reconnected". Calls that publish or ask wait meanwhile.
-            Gone is raised when the time is over.
+        at: the broker's address. The path of the broker's socket selects shared memory; "unix:PATH" sends all data
+            through that socket; "tcp:HOST:PORT" and "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE&
+            token-file=FILE" use TCP and TLS. None: this user's broker, or else the host's at /run/unisono/events
+        name: the program's name in tables, metrics and errors. None: the command name that ps shows, with the process
+            number, such as "python3[4711]"
+        token: the secret that authenticates the program over TCP; it replaces the token file in the address
+        lease: the longest time between two calls of the program, in seconds. After a longer time the broker considers
+            the program dead, and the program's next call raises Gone with a text that says so. Time that the program
+            spends waiting inside a call does not count.
+        wait: how calls wait until something arrives: "sleep", "spin" (needs a processor to itself) or "adaptive"
+        reconnect: the seconds for which the library tries to reconnect after the connection breaks. After a reconnect
+            the topics and subscriptions are restored, and each Subscriber gets the notice "reconnected". Calls that
+            publish or ask wait in the meantime. After the time has passed, they raise Gone.
         """
         if wait not in WAITS:
             raise BadArgument(f"wait is one of {', '.join(WAITS)}, not {wait!r}")
@@ -99,7 +102,7 @@ class Client:
         self._is_used()
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function of the library for this connection."""
+        """Calls a function of the library with this connection, and raises an exception if it fails."""
         try:
             with self._lock:
                 c.check(getattr(self._library, name)(self._open(), *arguments))
@@ -116,32 +119,32 @@ class Client:
         return not self._handle
 
     def fileno(self) -> int:
-        """A descriptor for selectors and event loops, to be watched for reading.
+        """Returns the descriptor that selectors and event loops poll for reading.
 
-        Receive with a time limit of 0 until nothing is there before each wait: what has come may lie in this
-        process already. With `reconnect` ask for the descriptor before each wait: it changes with the connection.
+        Before each wait receive with a timeout of 0 until nothing comes, because earlier events may already be waiting
+        in this process. With `reconnect`, get the descriptor again before each wait: it changes with the connection.
         """
         descriptor: int = self._library.unisono_client_descriptor(self._open())
         return descriptor
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest payload that the broker takes."""
+        """The size in bytes of the largest payload that the broker accepts."""
         largest: int = self._library.unisono_client_largest(self._open())
         return largest
 
     @property
     def name(self) -> str:
-        """By which the broker knows this program: in tables, metrics and errors."""
+        """The name by which the broker knows this program, in tables, metrics and errors."""
         name: bytes = self._library.unisono_client_name(self._open())
         return name.decode()
 
     def alive(self) -> None:
-        """Says that this program lives, if it has a lease and calls nothing else in time."""
+        """Renews the lease of a program that makes no other call in time."""
         self.call("unisono_client_alive")
 
     def statistics(self) -> Dict[str, Any]:
-        """What the broker has done for all programs, with the keys of `unisono events top --json`, without rates.
+        """Gets the broker's statistics for all programs, with the keys of `unisono events top --json`, without rates.
 
         "consumers" has a row for each consumer, with the `name` of its program.
         """
@@ -153,12 +156,12 @@ class Client:
         return read
 
     def flush(self) -> None:
-        """Lets all leave that was published later."""
+        """Sends all events that were published with later=True, and waits until they have left this process."""
         while self._call_within("unisono_flush_within", nanos(INTERRUPTIBLE)) == TIMED_OUT:
             self._take_own()
 
     def publish_by(self, name: str, *arguments: Any) -> None:
-        """Publishes an event by a function with a time limit, and waits until there is room for it."""
+        """Publishes an event with the library's function `name`, which has a time limit. Waits until there is room."""
         taken = ctypes.c_int()
         while self._call_within(name, *arguments, nanos(INTERRUPTIBLE), ctypes.byref(taken)) == TIMED_OUT:
             self._take_own()
@@ -166,12 +169,12 @@ class Client:
                 return self.flush()
 
     async def flush_async(self) -> None:
-        """As flush(); other tasks run until all has left."""
+        """Does the same as flush(), and lets other tasks run in the meantime."""
         while self._call_within("unisono_flush_within", 0) == TIMED_OUT:
             await self._wait_for_room()
 
     async def publish_by_async(self, name: str, *arguments: Any) -> None:
-        """As publish_by(); other tasks run until there is room."""
+        """Does the same as publish_by(), and lets other tasks run until there is room."""
         taken = ctypes.c_int()
         while self._call_within(name, *arguments, 0, ctypes.byref(taken)) == TIMED_OUT:
             if taken:
@@ -182,14 +185,14 @@ class Client:
         await asyncio.sleep(0.0 if self._take_own() else ROOM_POLL_INTERVAL)
 
     def _is_used(self) -> None:
-        """Notes that this thread consumes by this connection."""
+        """Records that this thread receives from this connection, so that _take_own() finds it."""
         thread = threading.get_ident()
         if self._thread != thread:
             self._thread = thread
             _OWN.clients.add(self)
 
     def _call_within(self, name: str, *arguments: Any) -> int:
-        """As call, for a function with a time limit: whether that is over is for the caller."""
+        """Does the same as call() for a function with a time limit, but returns TIMED_OUT to the caller."""
         try:
             with self._lock:
                 status: int = getattr(self._library, name)(self._open(), *arguments)
@@ -200,8 +203,11 @@ class Client:
         return status
 
     def _take_own(self) -> bool:
-        """Keeps what has come for other connections of this thread; whether there was something. This thread may be
-        waiting for its own queue to have room: a subscription that blocks suppliers, in the same thread."""
+        """Receives and keeps what has arrived at the thread's other connections. Returns whether anything had arrived.
+
+        This thread may be waiting for room in a queue that only it can empty: the queue of a subscription of its own
+        that blocks suppliers.
+        """
         took = False
         for other in list(_OWN.clients):
             if other is not self and other._thread == threading.get_ident() and not other.closed:
@@ -210,11 +216,11 @@ class Client:
         return took
 
     def expect(self, number: int) -> None:
-        """From now on what comes for this subscription or topic is kept for it."""
+        """Begins to keep what arrives for this subscription or topic, until it is received."""
         self._waiting[number] = deque()
 
     def expect_all(self, number: int) -> None:
-        """As expect, for a subscription: it is also told what is about the connection."""
+        """Does the same as expect() for a subscription, which also gets the notices about the connection."""
         self.expect(number)
         self._subscriptions.add(number)
 
@@ -223,7 +229,10 @@ class Client:
         self._subscriptions.discard(number)
 
     def receive(self, number: int, timeout: Optional[float] = None) -> Optional[Reception]:
-        """What comes next for a subscription or topic; None: nothing in time. What comes for others is kept."""
+        """Returns the next event or notice for a subscription or topic.
+
+        Returns None if none arrives within `timeout` seconds. What arrives for others in the meantime is kept for them.
+        """
         self._is_used()
         until = None if timeout is None else time.monotonic() + timeout
         mine = self._waiting[number]
@@ -242,7 +251,10 @@ class Client:
         return mine.popleft()
 
     async def receive_async(self, number: int) -> Reception:
-        """As receive() without a time limit; other tasks run until something comes, and after each TURN of events."""
+        """Does the same as receive() without a timeout.
+
+        Other tasks run until something arrives, and after each TURN received events.
+        """
         self._is_used()
         mine = self._waiting[number]
         self._received += 1
@@ -256,8 +268,10 @@ class Client:
         return mine.popleft()
 
     async def _wait_for_reception(self) -> None:
-        """Until something may have come: at the descriptor, or into this process by a call of another task. Wakes up
-        to renew the lease, too."""
+        """Waits until something may have arrived: at the descriptor, or in this process through another task's call.
+
+        Also returns after a third of the lease, so that the caller's next call renews it.
+        """
         loop = asyncio.get_running_loop()
         task: asyncio.Future[None] = loop.create_future()
         if self._watched is None:
@@ -275,7 +289,7 @@ class Client:
                 self._wake_tasks()
 
     def _wake_tasks(self) -> None:
-        """Has the waiting tasks look again. They watch the descriptor anew then, which may be another one."""
+        """Wakes the waiting tasks, which check again and watch the descriptor anew: it may have changed."""
         if self._watched is not None:
             (loop, descriptor), self._watched = self._watched, None
             if not loop.is_closed():
@@ -286,7 +300,7 @@ class Client:
                 task.set_result(None)
 
     def _take(self, timeout: float) -> bool:
-        """Takes one event or notice to where it is waited for; whether there was one."""
+        """Receives one event or notice, and keeps it for its subscription or topic. Returns whether one arrived."""
         pointer = ctypes.POINTER(c.EventView)()
         with self._lock:
             status = self._library.unisono_receive(self._open(), nanos(timeout), ctypes.byref(pointer))
@@ -304,7 +318,10 @@ class Client:
         return True
 
     def close(self) -> None:
-        """Ends the connection; its topics and subscriptions end. Events that have come stay valid."""
+        """Closes the connection; its topics and subscriptions end. Received events stay valid.
+
+        Events that were published with later=True may be lost: call flush() first.
+        """
         self._wake_tasks()
         with self._lock:
             if self._handle:
@@ -324,7 +341,7 @@ class Client:
             try:
                 await self.flush_async()
             except ConnectionError:
-                pass  # with the broker all that waited to leave is gone
+                pass  # the broker is gone, so the unsent events are lost
         self.close()
 
     def __del__(self) -> None:

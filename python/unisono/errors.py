@@ -1,18 +1,18 @@
-"""What can go wrong; the words are the library's and the broker's."""
+"""The exceptions of this package. Their texts come from the library and the broker."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """A call failed. The subclasses are what a program can do something about."""
+    """A call failed. The subclasses are failures that a program can handle."""
 
 
 class Gone(Error, ConnectionError):
-    """There is no broker, or there is none any more: connect again."""
+    """There is no broker, or the connection to it has ended: connect again."""
 
 
 class Refused(Error):
-    """The broker refuses the event, the topic or the subscription."""
+    """The broker refuses the event, the topic or the subscription; the text gives the reason."""
 
 
 class TimedOut(Error, TimeoutError):
@@ -20,22 +20,22 @@ class TimedOut(Error, TimeoutError):
 
 
 class Unanswered(Error):
-    """The connection broke before an answer came, and is there again: nobody knows what became of the event."""
+    """The connection broke and was restored; it is unknown whether the broker processed the event or the request."""
 
 
 class Interrupted(Error, InterruptedError):
-    """A signal ended the wait, and its handler did not raise anything."""
+    """Ctrl-C ended the wait, and the program's handler of SIGINT raised no exception."""
 
 
 class TooLarge(Error, ValueError):
-    """The payload is larger than the broker takes."""
+    """The payload is larger than the broker accepts."""
 
 
 class BadArgument(Error, ValueError):
-    """An address, a name or an option that cannot be."""
+    """An address, a name or an option is invalid."""
 
 
-# by the numbers of unisono_status in unisono.h
+# values of unisono_status in unisono.h
 OK, ARG, SIZE, GONE, TIMED_OUT, REFUSED, UNANSWERED, INTERRUPTED = 0, 1, 12, 16, 17, 23, 24, 25
 
 _CLASSES = {
@@ -50,5 +50,5 @@ _CLASSES = {
 
 
 def error(status: int, text: str) -> Error:
-    """The exception for a status and the library's words."""
+    """Returns the exception for a status, with the library's text."""
     return _CLASSES.get(status, Error)(text)

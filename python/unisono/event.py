@@ -1,4 +1,4 @@
-"""Events to publish and events that have come."""
+"""Events to publish, and received events and notices."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from . import _library as c
 from .errors import BadArgument
 
 FieldValue = Union[bool, int, float, str]
-Call = Callable[..., None]  # Client.call of the connection through which an event came
-Payload = Any  # bytes, a str (as UTF-8), or whatever has a buffer: bytearray, memoryview, a numpy array
+Call = Callable[..., None]  # Client.call of the connection that received an event
+Payload = Any  # bytes, a str (sent as UTF-8), or an object with a buffer: bytearray, memoryview, a numpy array
 
 _KINDS = {
     1: "event",
@@ -29,21 +29,21 @@ _KINDS = {
 
 
 def text(value: str, what: str) -> bytes:
-    """A text for C, which would take a zero in it for its end."""
+    """Encodes a text for C. Refuses a zero character, because C would end the text there."""
     if "\0" in value:
         raise BadArgument(f"{what} must not hold a zero: {value!r}")
     return value.encode()
 
 
 def nanos(seconds: float) -> int:
-    """Seconds, as Python has them, in the library's unit."""
+    """Converts seconds to nanoseconds, the library's unit."""
     if seconds < 0:
         raise BadArgument(f"{seconds} s is no length of time")
     return round(seconds * 1e9)
 
 
 class _Bytes:
-    """Types of byte arrays by length, rounded up: ctypes keeps each type for ever."""
+    """Array types of bytes. Lengths are rounded up to a power of two, because ctypes never frees a type."""
 
     def __init__(self) -> None:
         self.types: Dict[int, Any] = {}
@@ -57,7 +57,7 @@ _BYTES = _Bytes()
 
 
 def bytes_at(address: int, length: int, holder: Any) -> memoryview:
-    """A view of memory of the library. Whoever has the view, or an array of it, keeps `holder`."""
+    """Returns a view of the library's memory. The view, and each array made from it, keeps `holder` alive."""
     memory = _BYTES.of(length).from_address(address)
     memory.holder = holder
     return memoryview(memory).cast("B")[:length]
@@ -72,7 +72,7 @@ def draft(
     criticality: int,
     number: Optional[int] = None,
 ) -> Tuple[c.Draft, List[Any]]:
-    """An event for C, and what has to live as long."""
+    """Makes an event for the library. Returns it with the objects that must live as long as the event."""
     made, alive = c.Draft(), []
     if isinstance(payload, str):
         payload = payload.encode()
@@ -116,13 +116,13 @@ def _field(name: str, value: FieldValue) -> c.Field:
         if not -(1 << 63) <= value < 1 << 63:
             raise BadArgument(f"the field {name} is beyond 64 bits: {value}")
         return c.Field(named, c.WHOLE, value)
-    if hasattr(value, "item"):  # a number of numpy's
+    if hasattr(value, "item"):  # a scalar of numpy
         return _field(name, value.item())
     raise BadArgument(f"the field {name} is a {type(value).__name__}, not a bool, an int, a float or a str")
 
 
 class Held:
-    """What the library has handed over; freed when nothing of it is in use any more."""
+    """A received event or notice of the library, freed when no object uses any part of it."""
 
     def __init__(self, pointer: Any) -> None:
         self.pointer = pointer
@@ -133,7 +133,7 @@ class Held:
 
 
 class Event:
-    """An event that has come. Its payload stays where it is until nobody uses the event or a view of it."""
+    """A received event. Its payload stays valid as long as the event or a view of the payload is in use."""
 
     def __init__(self, call: Call, held: Held, view: c.EventView) -> None:
         self._call, self._held, self._view = call, held, view
@@ -144,16 +144,16 @@ class Event:
 
     @property
     def key(self) -> Optional[str]:
-        """Which of the things that the topic is about."""
+        """Identifies the thing that the event is about, if the topic is about several. None: no key."""
         key = self._view.key
         return None if key is None else key.decode()
 
     @property
     def payload(self) -> memoryview:
-        """The bytes, not copied and not to be written.
+        """A read-only view of the payload, without a copy.
 
-        Through shared memory a payload of 16 KiB or more lies where its supplier can change it at any time. If
-        the supplier is not trusted, check and use a copy: bytes(event).
+        A payload of 16 KiB or more that came through shared memory stays in memory that its supplier can change at
+        any time. If the supplier is not trusted, copy the payload first, and check and use the copy: bytes(event).
         """
         view = self._view
         return bytes_at(view.payload, view.bytes, self._held).toreadonly() if view.bytes else memoryview(b"")
@@ -165,14 +165,14 @@ class Event:
         return self._view.bytes
 
     def __bool__(self) -> bool:
-        return True  # also without a payload
+        return True  # although len() of an event without a payload is 0
 
     def text(self) -> str:
-        """The payload as UTF-8."""
+        """Returns the payload, decoded as UTF-8."""
         return bytes(self).decode()
 
     def array(self, dtype: Any = "uint8", shape: Any = None) -> Any:
-        """The payload as a numpy array, not copied and not to be written."""
+        """Returns the payload as a read-only numpy array, without a copy."""
         import numpy
 
         array = numpy.frombuffer(self.payload, dtype=dtype)
@@ -184,12 +184,12 @@ class Event:
 
     @property
     def content_type(self) -> Optional[str]:
-        """The content type of the payload, such as "application/cbor". None: its supplier says none."""
+        """The content type of the payload, such as "application/cbor". None: the supplier does not state it."""
         return self._text_field("content_type")
 
     @property
     def schema(self) -> Optional[str]:
-        """The name of the payload's schema. None: its supplier says none."""
+        """The name of the payload's schema. None: the supplier does not state it."""
         return self._text_field("schema")
 
     def _text_field(self, name: str) -> Optional[str]:
@@ -198,12 +198,12 @@ class Event:
 
     @property
     def supplier(self) -> int:
-        """The broker's number of its supplier."""
+        """The broker's number of the event's supplier."""
         return self._view.supplier
 
     @property
     def sequence(self) -> int:
-        """The supplier's count of its events."""
+        """The event's number in the supplier's count of its events on the topic."""
         return self._view.sequence
 
     @property
@@ -212,55 +212,58 @@ class Event:
 
     @property
     def published_ns(self) -> int:
-        """When it was published, on the clock of time.monotonic_ns()."""
+        """The time of publication, on the clock of time.monotonic_ns()."""
         return self._view.published_ns
 
     @property
     def deadline_ns(self) -> Optional[int]:
-        """When it is due, on the same clock. None: never."""
+        """The deadline, on the clock of time.monotonic_ns(). None: the event has no deadline."""
         return self._view.deadline_ns or None
 
     @property
     def remaining(self) -> Optional[float]:
-        """Seconds until it is due, below 0 if it was due before. None: never."""
+        """Seconds until the deadline, negative after it. None: the event has no deadline."""
         deadline = self._view.deadline_ns
         return (deadline - time.monotonic_ns()) / 1e9 if deadline else None
 
     @property
     def late(self) -> bool:
-        """Whether its deadline had passed when the broker delivered it."""
+        """Whether the deadline had passed at the delivery."""
         return bool(self._view.flags & c.LATE)
 
     @property
     def retained(self) -> bool:
-        """Whether it was published before the subscription."""
+        """Whether the event was published before the subscription began."""
         return bool(self._view.flags & c.RETAINED)
 
     @property
     def repeated(self) -> int:
-        """Earlier deliveries of it that were not acknowledged; 255: or more."""
+        """The number of earlier deliveries that were not acknowledged; 255 means 255 or more."""
         return self._view.repeated
 
     @property
     def parts(self) -> List[Event]:
-        """The other events of a correlation, in the order in which they came."""
+        """The other events of a correlation, in the order of the subscription's topics."""
         parts = self._view.with_[: self._view.with_count]
         return [Event(self._call, self._held, part.contents) for part in parts]
 
     @property
     def is_request(self) -> bool:
-        """Whether somebody waits for a reply."""
+        """Whether the event is a request, so that its supplier waits for a reply."""
         fields = self.fields
         return "reply_to" in fields and "request" in fields
 
     @property
     def delivery(self) -> Optional[int]:
-        """The number of the delivery, if it is to be acknowledged. Of a Subscriber with `resume` it is the event's
-        position in the log: stored with the result, it is what `after` needs. None: there is nothing to acknowledge."""
+        """The number of the delivery. None: the event needs no acknowledgment.
+
+        If the Subscriber has `resume`, this is the event's position in the log. A program that stores the position
+        with its result can continue there: it passes the position as `after`.
+        """
         return self._view.last if self._view.flags & c.ACKNOWLEDGE else None
 
     def acknowledge(self) -> None:
-        """Says that it is done with, so that it does not come again."""
+        """Acknowledges the event, so that it is not delivered again."""
         self._call("unisono_acknowledge", ctypes.byref(self._view))
 
     def reply(self, payload: Payload = b"", fields: Optional[Mapping[str, FieldValue]] = None) -> None:
@@ -269,7 +272,7 @@ class Event:
         self._call("unisono_reply", ctypes.byref(self._view), ctypes.byref(made))
 
     def reply_failure(self, why: str) -> None:
-        """Answers a request that cannot be fulfilled: who asked gets Refused with these words."""
+        """Answers a request that failed: the program that asked gets Refused with the text `why`."""
         self.reply(fields={"reply_error": why})
 
     def __repr__(self) -> str:
@@ -285,22 +288,24 @@ def _value(field: c.Field) -> FieldValue:
 
 
 class Notice:
-    """What a subscription should know beside its events: `kind` says what."""
+    """Information about a subscription or a topic that is not an event, such as a gap."""
 
     def __init__(self, view: c.EventView) -> None:
         self.kind: str = _KINDS.get(view.kind, "unknown")
-        """gap, gone, owner, mismatch, tick, silence, incomplete, rejected, lost or reconnected, as unisono.h says."""
+        """gap, gone, owner, mismatch, tick, silence, incomplete, rejected, lost or reconnected: see `unisono_reception`
+        in unisono.h."""
         self.topic: Optional[str] = None if view.topic is None else view.topic.decode()
         self.text: str = (view.text or b"").decode()
         self.supplier: int = view.supplier
         self.first: int = view.sequence
-        """Of a gap: the first event that is missing. Of what the log lost: the first position."""
+        """gap: the number of the first missing event. lost: the first position that the log no longer has."""
         self.last: int = view.last
         self.lost: int = view.lost
         self.died: bool = bool(view.died)
-        """Of a supplier that is gone: whether it died."""
+        """gone: True if the supplier died, False if it left."""
         self.time_ns: int = view.published_ns
-        """Of a tick: when the period ended. Of a silence: since when. Of reconnected: since when it was away."""
+        """tick: the end of the period. silence: the arrival of the last event. reconnected: the time when the library
+        noticed the broken connection. On the clock of time.monotonic_ns()."""
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.text}" if self.topic else self.text
@@ -310,7 +315,7 @@ class Notice:
 
 
 def arrived(call: Call, pointer: Any) -> Union[Event, Notice]:
-    """What the library has handed over, which is freed with it."""
+    """Makes an Event or a Notice of a result of the library, which is freed when no object uses it any more."""
     held = Held(pointer)
     view = pointer.contents
     return Event(call, held, view) if view.kind == 1 else Notice(view)

@@ -1,4 +1,4 @@
-"""Memory for the payload of an event, written in place."""
+"""Memory in which a program writes the payload of an event, so that no copy is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .event import bytes_at, nanos
 
 
 class Lent:
-    """What the library has lent; returned when nothing of it is in use any more."""
+    """A loan of the library, returned when no object uses its memory any more."""
 
     def __init__(self, pointer: Any) -> None:
         self.pointer = pointer
@@ -24,27 +24,27 @@ class Lent:
 
 
 class Loan:
-    """Memory for the payload of an event, which leaves at the end of `with`:
+    """Memory for the payload of an event. The end of `with` publishes the event:
 
         with video.loan(1 << 20, fields={"number": 7}) as memory:
             camera.readinto(memory)
 
-    An exception in the block returns the memory, and nothing is published. Without `with`, write `memory` or array()
-    and call publish(). Do not write afterwards: consumers read the payload from there. The memory stays mapped as long
-    as a view or an array of it is in use.
+    If the block raises an exception, the memory is returned and nothing is published. Without `with`, write to `memory`
+    or array() and call publish(). Do not write afterwards, because consumers read the payload from this memory. It
+    stays mapped as long as a view or an array of it is in use.
     """
 
     def __init__(self, client: Client, lent: Lent, due_in: Optional[float], left: Callable[[], None]) -> None:
         self._client, self._lent, self._due_in, self._left = client, lent, due_in, left
         view = lent.pointer.contents
         self.in_place: bool = bool(view.in_place)
-        """Whether consumers read the payload from this memory. False: publish() copies it, because the topic's events
-        go through the broker, or because four loans are there."""
+        """Whether consumers read the payload from this memory. False: publish() copies the payload, because the
+        topic's events go through the broker, or because four places of the topic are already lent."""
         self.memory: memoryview = bytes_at(view.memory, view.bytes, lent)
-        """The bytes, to be written; what they hold at first is undefined."""
+        """A writable view of the memory. Its initial content is undefined."""
 
     def array(self, dtype: Any = "uint8", shape: Any = None) -> Any:
-        """The memory as a numpy array, to be written."""
+        """Returns the memory as a writable numpy array."""
         import numpy
 
         array = numpy.frombuffer(self.memory, dtype=dtype)
@@ -61,7 +61,7 @@ class Loan:
         self._left()
 
     async def publish_async(self) -> None:
-        """As publish(); other tasks run until there is room."""
+        """Does the same as publish(), and lets other tasks run until there is room."""
         await self._client.publish_by_async("unisono_publish_loan_within", self._lent.pointer, self._deadline())
         self._left()
 

@@ -1,4 +1,4 @@
-"""Publishing, and requests."""
+"""Publishing events, and sending requests."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from .event import Event, FieldValue, Notice, Payload, arrived, draft, nanos, te
 from .loan import Lent, Loan
 
 REFUSAL_POLL_INTERVAL = 256
-"""Events published between two polls for refusals, so that they never fill the connection."""
+"""Events published between two polls for refusals, so that unread refusals never fill the connection."""
 
 
 class Published(NamedTuple):
-    """What became of an event."""
+    """The outcome of an event that try_publish() published."""
 
     sequence: int
     consumers: int
-    """In the queues of so many consumers and groups it is."""
+    """The number of consumers and groups whose queues got the event."""
     outcome: str
-    """taken, standby (a stronger supplier of the topic lives), duplicate, written (in the broker's log) or synced (on
-    the disk)."""
+    """taken, standby (a stronger supplier of the topic lives; no consumer gets the event), duplicate (an event with
+    this number came before; no consumer gets it again), written (in the broker's log) or synced (on disk)."""
 
 
 _OUTCOMES = ("taken", "standby", "duplicate", "written", "synced")
 
 
 class Publisher:
-    """A topic to publish on."""
+    """A topic on which this program publishes."""
 
     def __init__(
         self,
@@ -57,20 +57,23 @@ class Publisher:
         writer: Optional[str] = None,
         more: Optional[Mapping[str, Any]] = None,
     ) -> None:
-        """Says that this program will publish on `topic`.
+        """Announces that this program will publish on `topic`.
 
-        at, client: a broker's address, or a connection that is open
-        event_type: the name of the type of its events
-        content_type, schema: the form of its payloads, such as "application/cbor": fields of each event that has no others
-        last, last_values: the broker keeps so many events, or the last one of so many keys, for late subscribers
-        due_in: seconds after which an event is due that has no deadline of its own
-        exclusive, strength: only the strongest living supplier of the topic is heard
-        share: how much its events get of the time of consumers that share theirs out (`between`); None: 1
-        order: "publication": no consumer gets an event of this topic before an earlier one of this supplier
-        reliable: events may be redelivered until they are acknowledged
-        period, burst: events come at least `period` seconds apart, but for bursts; faster ones are refused
-        durability: "received", "written" (in the broker's log) or "synced" (on the disk): what an answer promises
-        writer: a name across connections; of the events that it numbers the log takes each once
+        at, client: the broker's address as for Client, or an open connection
+        event_type: the name of its events' type. A subscription may ask for a type
+        content_type, schema: the form of the payloads, such as "application/cbor"; each event gets them as fields,
+            unless it has fields with these names
+        last: the number of events that the broker keeps for late subscribers; not together with `last_values`
+        last_values: the number of keys whose last event the broker keeps for late subscribers
+        due_in: the deadline of events without a deadline of their own, in seconds after their publication
+        exclusive, strength: consumers get only the events of the topic's strongest living supplier
+        share: this supplier's weight where suppliers share the queue of a subscription (`between`); None: 1
+        order: "publication" ensures that no consumer gets an event before an earlier event of this supplier
+        reliable: the broker may redeliver events until they are acknowledged
+        period, burst: the minimum mean time between events in seconds, averaged over `burst` events; the broker refuses
+            events above this rate
+        durability: what an answer of the broker promises: "received", "written" (in its log) or "synced" (on disk)
+        writer: a name that stays the same across connections. The log accepts each event number of a writer once
         more: further keys of an ADVERTISE frame (crates/events-wire/PROTOCOL.md)
         """
         spec: Dict[str, Any] = dict(more or {})
@@ -118,17 +121,17 @@ class Publisher:
         criticality: int = 0,
         later: bool = False,
     ) -> None:
-        """Publishes an event and does not wait for what becomes of it; `rejected` says what was refused.
+        """Publishes an event without waiting for its outcome. rejected() returns the events that the broker refused.
 
-        Waits while a consumer that blocks suppliers has no room. If that consumer is a Subscriber of this thread, its
-        events are kept in this process meanwhile.
+        Waits while a consumer that blocks suppliers has a full queue. If that consumer is a Subscriber of this thread,
+        its events are received and kept in this process in the meantime.
 
-        payload: bytes, a str (as UTF-8), or whatever has a buffer, such as a numpy array
-        key: which of the things that the topic is about
-        fields: named values by which filters decide
-        due_in, deadline_ns: seconds from now, or a time of time.monotonic_ns(), by which it is due
+        payload: bytes, a str (sent as UTF-8), or an object with a buffer, such as a numpy array
+        key: identifies the thing that the event is about, if the topic is about several
+        fields: named values, which filters can test
+        due_in, deadline_ns: the deadline, in seconds from now or on the clock of time.monotonic_ns()
         criticality: from 0 to 255; a full queue drops the least critical events first
-        later: it may wait in this process until flush(): many events then leave with one system call
+        later: the event may wait in this process until flush(), so that many events leave with one system call
         """
         made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality)
         if later:
@@ -153,7 +156,7 @@ class Publisher:
         deadline_ns: Optional[int] = None,
         criticality: int = 0,
     ) -> None:
-        """As publish(); other tasks run while a consumer that blocks suppliers has no room."""
+        """Does the same as publish(), and lets other tasks run while a consumer blocks this supplier."""
         made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality)
         await self._client.publish_by_async("unisono_publish_within", self._number, ctypes.byref(made))
         self._count()
@@ -168,8 +171,11 @@ class Publisher:
         deadline_ns: Optional[int] = None,
         criticality: int = 0,
     ) -> Loan:
-        """Memory of `size` bytes for a payload, which consumers of this host read where it is written. The end of
-        `with` or `async with` publishes it, and the seconds of `due_in` begin then; the rest is as for publish()."""
+        """Lends `size` bytes of memory for a payload, which consumers on this host read where it was written.
+
+        The end of `with` or `async with` publishes the event, and the seconds of `due_in` count from then on. The other
+        arguments are those of publish().
+        """
         if size < 1:
             raise BadArgument(f"a loan has at least one byte, not {size}; publish() takes an event without payload")
         made, _alive = draft(b"", key, fields, due_in, deadline_ns, criticality)
@@ -188,10 +194,11 @@ class Publisher:
         criticality: int = 0,
         number: Optional[int] = None,
     ) -> Published:
-        """Publishes an event unless it would have to wait for a consumer, and says what became of it.
+        """Publishes an event if no consumer would block it, and returns the event's outcome.
 
-        Raises Refused if nobody got it, with the words of whoever refused it. With `number` it is the writer's event of
-        that number, from 1 on; the others are as for publish().
+        Raises Refused if the event was refused, so that no consumer got it; the text names the refuser and the reason.
+        `number` is the event's number from the topic's `writer`, starting at 1. The other arguments are those of
+        publish().
         """
         made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality, number)
         became = c.PublishedView()
@@ -207,18 +214,18 @@ class Publisher:
         fields: Optional[Mapping[str, FieldValue]] = None,
         due_in: Optional[float] = None,
     ) -> Event:
-        """Publishes a request and waits for its reply; raises TimedOut if none comes within `timeout` seconds."""
+        """Publishes a request and returns its reply. Raises TimedOut if no reply comes within `timeout` seconds."""
         made, _alive = draft(payload, key, fields, due_in, None, 0)
         reply = ctypes.POINTER(c.EventView)()
         self._client.call(
             "unisono_ask", self._number, ctypes.byref(made), nanos(timeout), ctypes.byref(reply)
         )
         event = arrived(self._client.call, reply)
-        assert isinstance(event, Event)  # the library answers a request by nothing else
+        assert isinstance(event, Event)  # unisono_ask() never returns a notice
         return event
 
     def rejected(self) -> List[Notice]:
-        """The refusals, since the last call, of events that publish() did not wait for."""
+        """Returns the refusals that arrived since the last call, of events that publish() sent."""
         refusals: List[Notice] = []
         while True:
             reception = self._client.receive(self._number.value, 0)
@@ -228,22 +235,22 @@ class Publisher:
                 refusals.append(reception)
 
     def flush(self) -> None:
-        """Lets all leave that was published later."""
+        """Sends all events that were published with later=True, and waits until they have left this process."""
         self._client.flush()
 
     async def flush_async(self) -> None:
-        """As flush(); other tasks run until all has left."""
+        """Does the same as flush(), and lets other tasks run in the meantime."""
         await self._client.flush_async()
 
     def close(self) -> None:
-        """Ends the topic: those who listen hear that this supplier left."""
+        """Ends the topic: its subscribers learn that this supplier left."""
         if not self._client.closed and self._number:
             self._client.forget(self._number.value)
             try:
                 self._client.flush()
                 self._client.call("unisono_withdraw", self._number)
             except ConnectionError:
-                pass  # with the broker the topic is gone
+                pass  # the broker is gone, so the topic has ended
         self._number = ctypes.c_uint32()
         self._end()
 
@@ -265,7 +272,7 @@ class Publisher:
             try:
                 await self.flush_async()
             except ConnectionError:
-                pass  # with the broker all that waited to leave is gone
+                pass  # the broker is gone, so the unsent events are lost
         self.close()
 
 
@@ -277,6 +284,6 @@ def request(
     at: Union[str, os.PathLike[str], None] = None,
     fields: Optional[Mapping[str, FieldValue]] = None,
 ) -> Event:
-    """Asks once, over a connection of its own. For many requests use Publisher.request."""
+    """Sends one request over a connection of its own and returns the reply. For many requests use Publisher.request."""
     with Publisher(topic, at=at) as publisher:
         return publisher.request(payload, timeout=timeout, fields=fields)

@@ -1,4 +1,4 @@
-"""Subscribing, and serving requests."""
+"""Receiving events, and serving requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _warn(notice: Notice) -> None:
 
 
 def _check(name: str, value: str, possible: Tuple[str, ...]) -> None:
-    """Refuses a value of an option that the library would know by a number only."""
+    """Raises BadArgument, with the possible values, if an option has none of them."""
     if value not in possible:
         raise BadArgument("%s=%r is none of %s" % (name, value, ", ".join(repr(one) for one in possible)))
 
@@ -29,8 +29,8 @@ def _check(name: str, value: str, possible: Tuple[str, ...]) -> None:
 class Subscriber:
     """A subscription: iterate over it, or call receive().
 
-    Iteration gives events alone. Notices (a gap, a supplier that is gone) go to `on_notice`, which logs them unless
-    another function is given; receive() returns them as well.
+    Iteration yields only events. It passes notices (a gap, a supplier that is gone) to `on_notice`, which logs them
+    unless the program sets another function. receive() returns notices as well as events.
     """
 
     def __init__(
@@ -61,28 +61,32 @@ class Subscriber:
         more: Optional[Mapping[str, Any]] = None,
         on_notice: Callable[[Notice], None] = _warn,
     ) -> None:
-        """Asks for events of topics: + stands for one level, # for all further ones.
+        """Subscribes to topics. In a pattern, + stands for one level and # for all further levels.
 
-        at, client: a broker's address, or a connection that is open
-        filter: a condition on fields, as in "celsius > 80"
-        event_type: only topics of this type
+        at, client: the broker's address as for Client, or an open connection
+        filter: a condition on fields, such as "celsius > 80"
+        event_type: receive only topics with this type
         policy_class: a class of the broker's policy
-        group: consumers of one group share the events
-        queue: events that may wait in the broker
-        full: "drop-oldest", "drop-by-deadline" or "block-supplier", when as many wait
-        late: "deliver", "drop" or "report" what is past its deadline
-        between: "deadlines" (what is due first, whoever published it) or "shares" (suppliers by their shares)
-        order: "deadlines" (what is due first) or "publication" (each supplier's events on a topic as published)
-        best_effort: over UDP, no event waits for one that the network lost; each loss is a notice
-        last: topics that keep fewer events for late consumers are refused. All kept events come in any case; they have no
-            deadline, so `late` does not concern them
-        acknowledge: seconds after which an event comes again that was not acknowledged
-        together, within: "all" or "sequence": one event of each topic makes a delivery, within so many seconds
-        every, silence: a notice each so many seconds; a notice when nothing came for so many
-        resume: a name for the broker's log, whose events come until they are acknowledged, also after a crash; iteration
-            acknowledges
-        after: with resume, the position in the log behind which to begin; 0 is its start
-        direct: whether events may come straight from suppliers through shared memory, where that is possible
+        group: consumers of a group share the events: each event goes to a single member
+        queue: the maximum number of events that wait in the broker
+        full: what happens to events while the queue is full: "drop-oldest" drops the oldest; "drop-by-deadline" drops a
+            late one, or else the one with the latest deadline; with "block-supplier" the supplier waits
+        late: what happens to events whose deadline has passed: "deliver", "drop" or "report" (dropped, with a notice)
+        between: "deadlines": events that are due first come first, from any supplier; "shares": suppliers share the
+            queue in proportion to their shares
+        order: "deadlines": events that are due first come first; "publication": events of a supplier on a topic come in
+            the order in which it published them
+        best_effort: over UDP, no event waits for another event that the network lost; a notice reports each loss
+        last: the number of events that a topic must keep for late subscribers, or the subscription does not get it. All
+            kept events arrive, also if there are more; they have no deadline, so `late` does not apply to them
+        acknowledge: the seconds after which an event that was not acknowledged is delivered again
+        together, within: one event of each topic, all within `within` seconds, makes one delivery: "all": in any order;
+            "sequence": in the order of `topics`
+        every, silence: a notice each `every` seconds; a notice when no event came for `silence` seconds
+        resume: this consumer's name in the broker's log. It gets the events of the log, each again until it is
+            acknowledged, also after a crash. Iteration acknowledges them
+        after: with `resume`, the position in the log after which to begin; 0 is the start of the log
+        direct: whether events may come directly from suppliers through shared memory, where that is possible
         more: further keys of a SUBSCRIBE frame (crates/events-wire/PROTOCOL.md)
         """
         _check("full", full, ("drop-oldest", "drop-by-deadline", "block-supplier"))
@@ -132,17 +136,20 @@ class Subscriber:
         self._client.expect_all(self._number.value)
 
     def fileno(self) -> int:
-        """A descriptor for selectors; before each wait, receive(0) until it returns None."""
+        """Returns a descriptor for selectors. Before each wait, call receive(0) until it returns None."""
         return self._client.fileno()
 
     def receive(self, timeout: Optional[float] = None) -> Optional[Reception]:
-        """The next event or notice. None: none came within `timeout` seconds."""
+        """Returns the next event or notice, or None if none arrives within `timeout` seconds."""
         if not self._number:
             raise Gone("the subscription is closed")
         return self._client.receive(self._number.value, timeout)
 
     def next_event(self, timeout: Optional[float] = None) -> Optional[Event]:
-        """The next event; notices go to `on_notice`. None: none came, and no notice, within `timeout` seconds."""
+        """Returns the next event, and passes notices to `on_notice`. Each notice starts the timeout anew.
+
+        Returns None if neither an event nor a notice arrives within `timeout` seconds.
+        """
         while True:
             reception = self.receive(timeout)
             if not isinstance(reception, Notice):
@@ -150,7 +157,7 @@ class Subscriber:
             self.on_notice(reception)
 
     def __iter__(self) -> Iterator[Event]:
-        """Events for ever. Where they are to be acknowledged, each is when the next one is asked for."""
+        """Yields events without end. An event that needs an acknowledgment gets it when the next one is requested."""
         while self._number:
             event = self.next_event()
             if event is not None:
@@ -159,13 +166,13 @@ class Subscriber:
                     event.acknowledge()
 
     async def receive_async(self) -> Reception:
-        """The next event or notice; other tasks run until it comes."""
+        """Returns the next event or notice; other tasks run until one arrives."""
         if not self._number:
             raise Gone("the subscription is closed")
         return await self._client.receive_async(self._number.value)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """As iteration, for `async for`. It ends when another task closes the subscription."""
+        """Yields events for `async for`, as iteration does. Ends when another task closes the subscription."""
         while self._number:
             try:
                 reception = await self.receive_async()
@@ -187,7 +194,7 @@ class Subscriber:
             try:
                 self._client.call("unisono_unsubscribe", self._number)
             except ConnectionError:
-                pass  # with the broker the subscription is gone
+                pass  # the broker is gone, so the subscription has ended
         self._number = ctypes.c_uint32()
         self._end()
 
@@ -216,10 +223,10 @@ def serve(
     count: Optional[int] = None,
     **options: Any,
 ) -> None:
-    """Answers the requests on a topic by what `answer` makes of them: for ever, or `count` of them.
+    """Answers `count` requests on a topic, or requests without end, with the results of `answer`.
 
-    An exception of `answer` ends it, and who asked is told of it (Refused). `options` are a Subscriber's; several servers share
-    the requests by `group`.
+    If `answer` raises an exception, the program that asked gets Refused with the exception's text, and serve() raises
+    the exception. `options` are those of Subscriber; servers with the same `group` share the requests.
     """
     with Subscriber(topic, at=at, **options) as requests:
         for request in requests:

@@ -188,8 +188,8 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// The packages that only `cargo xtask package` and `cargo xtask nightly packages` need; the latter installs
-/// them.
+/// The packages that only `cargo xtask package` and `cargo xtask nightly packages` need; `cargo xtask nightly
+/// packages` installs them.
 pub(crate) const FOR_PACKAGES: &[Package] = &[
     Package {
         name: "rpm",

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use unisono_host_tests::watchdog::{self, Ended, WatchedProcesses};
 
-/// How many of the similar cases of a test run.
+/// The number of similar cases that a test runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cases {
     /// A fraction of the cases: a run takes about twenty minutes on two processors.
@@ -69,9 +69,9 @@ impl StepVerdict {
 }
 
 pub(crate) struct StepOutput {
-    /// The command exited with code 0.
+    /// Whether the command exited with code 0.
     pub(crate) success: bool,
-    /// The reason why the watchdog killed it.
+    /// The reason why the watchdog killed the command, if it did.
     pub(crate) hung: Option<String>,
     /// The lines of both output streams.
     pub(crate) lines: Vec<String>,

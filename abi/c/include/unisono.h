@@ -69,7 +69,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Only the strongest living supplier of the topic is heard; the others stand by.
+// Consumers get only the events of the topic's strongest living supplier; all other suppliers stand by.
 #define UNISONO_TOPIC_EXCLUSIVE 1
 
 // The broker may redeliver events until they are acknowledged.
@@ -300,7 +300,7 @@ typedef enum unisono_reception {
         UNISONO_RECEPTION_GAP = 2,
         // A supplier will publish no more events.
         UNISONO_RECEPTION_GONE = 3,
-        // Another supplier of an exclusive topic is heard from now on.
+        // From now on the events of an exclusive topic come from another supplier.
         UNISONO_RECEPTION_OWNER = 4,
         // The topic no longer meets the subscription's requirements.
         UNISONO_RECEPTION_MISMATCH = 5,
@@ -425,13 +425,13 @@ typedef struct unisono_topic {
         uint64_t deadline_ns;
         // A sum of UNISONO_TOPIC_EXCLUSIVE and UNISONO_TOPIC_RELIABLE.
         uint32_t flags;
-        // Among the suppliers of an exclusive topic, the supplier with the greatest strength is heard.
+        // Consumers of an exclusive topic get the events of the supplier with the greatest strength.
         uint32_t strength;
         // Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
         // frame (crates/events-wire/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers
-        // share the queue of a subscription. "{\"order\": \"publication\"}" lets no consumer get an event before
-        // an earlier one of this supplier. "{\"content\": {\"type\": \"application/cbor\"}}" gives each event
-        // without it the field content_type; "schema" beside "type" gives the field schema.
+        // share the queue of a subscription. "{\"order\": \"publication\"}" ensures that no consumer gets an
+        // event before an earlier event of this supplier. "{\"content\": {\"type\": \"application/cbor\"}}"
+        // adds the field content_type to each event that lacks it; "schema" beside "type" adds the field schema.
         const char *more;
 } unisono_topic;
 
@@ -444,9 +444,9 @@ typedef struct unisono_published {
         int outcome;
 } unisono_published;
 
-// An event or a notice that has come. All of it is valid until unisono_event_free, and the library does not
-// change it. Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the
-// broker, or its supplier, can write, of which at most four payloads are held at a time; further ones are
+// A received event or notice. All of it is valid until unisono_event_free, and the library does not change
+// it. Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker,
+// or the event's supplier, can write. At most four payloads are held there at a time; further payloads are
 // copied. A supplier that is broken or hostile can change such a payload at any time, also after it was
 // checked. Where the supplier is not trusted, copy the payload first, and check and use the copy. All else
 // in the structure is a copy.
@@ -468,7 +468,7 @@ typedef struct unisono_event {
         // Sorted by name, ascending.
         const struct unisono_field *fields;
         size_t field_count;
-        // The other events of a correlation, in order of arrival.
+        // The other events of a correlation, in the order of the subscription's interests.
         const struct unisono_event *const *with;
         size_t with_count;
         // The time of publication, on the clock of unisono_now(). TICK: the end of the period. SILENCE: the
@@ -512,7 +512,8 @@ typedef struct unisono_subscription {
         int full;
         // A value of unisono_late.
         int late;
-        // The number of earlier events to receive as well; the topic has to keep at least as many.
+        // The number of events that a topic must keep for late subscribers, or the subscription does not get it.
+        // All kept events arrive, also if there are more.
         size_t last;
         // An event that is not acknowledged within this time is delivered again, at most 16 times or as often as
         // "again" in `more` says; 0: no event needs an acknowledgment, unless "again" is in `more`.
@@ -625,15 +626,15 @@ enum unisono_status unisono_loan(struct unisono_client *client,
                                  const struct unisono_draft *draft,
                                  struct unisono_lent **lent);
 
-// Publishes the event of a loan, as unisono_publish() does. Do not write its memory afterwards: consumers
-// read it. It stays mapped until unisono_loan_return(). `deadline_ns` replaces the draft's deadline; 0: the
-// draft's.
+// Publishes the event of a loan, as unisono_publish() does. Do not write to the loan's memory afterwards,
+// because consumers read it. The memory stays mapped until unisono_loan_return(). `deadline_ns` replaces the
+// draft's deadline; 0 keeps the draft's deadline.
 enum unisono_status unisono_publish_loan(struct unisono_client *client,
                                          struct unisono_lent *lent,
                                          uint64_t deadline_ns);
 
-// As unisono_publish_loan(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT: as
-// for unisono_publish_within().
+// Like unisono_publish_loan(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT has
+// the same meaning as for unisono_publish_within().
 enum unisono_status unisono_publish_loan_within(struct unisono_client *client,
                                                 struct unisono_lent *lent,
                                                 uint64_t deadline_ns,
@@ -669,23 +670,23 @@ enum unisono_status unisono_publish_later(struct unisono_client *client,
 // Sends all events that unisono_publish_later() holds back, and waits until they have left this process.
 enum unisono_status unisono_flush(struct unisono_client *client);
 
-// As unisono_publish(), but waits no longer than `timeout_ns` for room. After UNISONO_STATUS_TIMED_OUT: if
-// `*taken` is 0, publish the event again; otherwise it leaves with later calls, such as
-// unisono_flush_within(). A program that receives its own events by another connection takes them meanwhile.
+// Like unisono_publish(), but waits no longer than `timeout_ns` for room. After UNISONO_STATUS_TIMED_OUT: if
+// `*taken` is 0, publish the event again; otherwise later calls, such as unisono_flush_within(), send it. A
+// program that receives its own events over another connection must receive them in the meantime.
 enum unisono_status unisono_publish_within(struct unisono_client *client,
                                            uint32_t topic,
                                            const struct unisono_draft *draft,
                                            uint64_t timeout_ns,
                                            int *taken);
 
-// As unisono_flush(), but waits no longer than `timeout_ns`. UNISONO_STATUS_TIMED_OUT: some events are still
-// in this process.
+// Like unisono_flush(), but waits no longer than `timeout_ns`. UNISONO_STATUS_TIMED_OUT: some events are
+// still in this process.
 enum unisono_status unisono_flush_within(struct unisono_client *client,
                                          uint64_t timeout_ns);
 
 // Publishes an event if no consumer would block it, and waits for the event's outcome.
-// UNISONO_STATUS_REFUSED: no consumer got it; the text names the refuser and the reason. `published` may be
-// NULL.
+// UNISONO_STATUS_REFUSED: no consumer got the event; the text names the refuser and the reason. `published`
+// may be NULL.
 enum unisono_status unisono_try_publish(struct unisono_client *client,
                                         uint32_t topic,
                                         const struct unisono_draft *draft,
@@ -704,13 +705,13 @@ enum unisono_status unisono_reply(struct unisono_client *client,
                                   const struct unisono_event *request,
                                   const struct unisono_draft *draft);
 
-// Subscribes to events, and waits until the broker agrees. `*number` becomes the subscription's number; its
-// events carry it.
+// Subscribes to events, and waits until the broker agrees. `*number` becomes the subscription's number,
+// which its events carry.
 enum unisono_status unisono_subscribe(struct unisono_client *client,
                                       const struct unisono_subscription *options,
                                       uint32_t *number);
 
-// Ends a subscription. Events that were on their way may still arrive, with number 0.
+// Ends a subscription. Events in flight may still arrive, with number 0.
 enum unisono_status unisono_unsubscribe(struct unisono_client *client, uint32_t number);
 
 // Receives the next event or notice; free it with unisono_event_free(). UNISONO_STATUS_TIMED_OUT: nothing
@@ -893,7 +894,7 @@ enum unisono_status unisono_rget_accumulate(struct unisono_window *window,
                                             int operation,
                                             struct unisono_request **request);
 
-// unisono_get_accumulate() for a single element; `element` is a value of unisono_element.
+// Like unisono_get_accumulate(), for a single element; `element` is a value of unisono_element.
 enum unisono_status unisono_fetch_and_op(struct unisono_window *window,
                                          const void *origin,
                                          void *result,
@@ -969,7 +970,7 @@ enum unisono_status unisono_window_lock(struct unisono_window *window,
                                         int assert);
 
 // Ends the passive epoch to `target`: its operations are complete at the origin. unisono_window_settle()
-// tells when they are complete at the target.
+// waits until they are complete at the target.
 enum unisono_status unisono_window_unlock(struct unisono_window *window,
                                           int target);
 
@@ -977,7 +978,7 @@ enum unisono_status unisono_window_unlock(struct unisono_window *window,
 enum unisono_status unisono_window_lock_all(struct unisono_window *window, int assert);
 
 // Ends the passive epoch that lock_all began: its operations are complete at the origin.
-// unisono_window_settle() tells when they are complete at the targets.
+// unisono_window_settle() waits until they are complete at the targets.
 enum unisono_status unisono_window_unlock_all(struct unisono_window *window);
 
 // Completes all operations to `target` at origin and target; the epoch goes on.
@@ -1005,7 +1006,7 @@ enum unisono_status unisono_window_progress(struct unisono_window *window);
 // Waits until every operation of the passive epochs that have ended is complete at its target. Needs no
 // epoch. If windows work by messages, an exclusive unlock returns before its target has done the operations.
 // Ranks that lock the part afterwards, or that learn of the unlock through calls of this job, find the
-// operations done. Call this function before you tell another rank by other means, such as a pipe.
+// operations done. Call this function before you inform another rank by other means, such as a pipe.
 enum unisono_status unisono_window_settle(struct unisono_window *window);
 
 // Makes a window of zeroed memory that the library allocates: `bytes` bytes at this rank; other ranks may

@@ -4,8 +4,8 @@
 use crate::error::null;
 use unisono_rma::Error;
 
-/// Sets the program's pointer for a handle to NULL, which it stays if the call fails, and returns it. `what`
-/// names the pointer in the error if its address is NULL.
+/// Sets the program's pointer for a handle to NULL, and returns the pointer. It stays NULL if the call fails.
+/// `what` names the pointer in the error if its address is NULL.
 ///
 /// # Safety
 /// `to` is null or writable.

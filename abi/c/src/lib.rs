@@ -4,8 +4,8 @@
 //! Each function behaves like its namesake in the Rust crates or in MPI-4.0 chapter 12:
 //!
 //! - *Handles* are opaque pointers. A call that makes a handle stores it in the program's pointer. A call
-//!   that ends it takes that pointer's address and sets the pointer to NULL, so that ending it twice is an
-//!   error and not a crash.
+//!   that ends a handle takes that pointer's address and sets the pointer to NULL, so that ending a handle
+//!   twice is an error and not a crash.
 //! - *Errors* are codes ([`CallStatus`]); [`unisono_error_text`](error::unisono_error_text) returns the text.
 //!   Nothing unwinds into C: a panic becomes [`CallStatus::Internal`].
 //! - *Enumerations* are passed as `int` and checked: an unknown number is an error.

@@ -331,7 +331,7 @@ pub unsafe extern "C" fn unisono_rget_accumulate(
     }
 }
 
-/// unisono_get_accumulate() for a single element; `element` is a value of unisono_element.
+/// Like unisono_get_accumulate(), for a single element; `element` is a value of unisono_element.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_fetch_and_op(
     window: *mut WindowHandle,

@@ -136,7 +136,7 @@ pub unsafe extern "C" fn unisono_window_lock(
 }
 
 /// Ends the passive epoch to `target`: its operations are complete at the origin. unisono_window_settle()
-/// tells when they are complete at the target.
+/// waits until they are complete at the target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_unlock(window: *mut WindowHandle, target: c_int) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn unisono_window_lock_all(window: *mut WindowHandle, asse
 }
 
 /// Ends the passive epoch that lock_all began: its operations are complete at the origin.
-/// unisono_window_settle() tells when they are complete at the targets.
+/// unisono_window_settle() waits until they are complete at the targets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_unlock_all(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn unisono_window_progress(window: *mut WindowHandle) -> C
 /// Waits until every operation of the passive epochs that have ended is complete at its target. Needs no
 /// epoch. If windows work by messages, an exclusive unlock returns before its target has done the operations.
 /// Ranks that lock the part afterwards, or that learn of the unlock through calls of this job, find the
-/// operations done. Call this function before you tell another rank by other means, such as a pipe.
+/// operations done. Call this function before you inform another rank by other means, such as a pipe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_settle(window: *mut WindowHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.

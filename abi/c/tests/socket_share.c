@@ -1,5 +1,5 @@
-/* Asks for a share of a link for sockets where no guard is, and with arguments that cannot be. Exit code 0:
- * all results were right. */
+/* Requests shares of a link for sockets while no guard runs, and with invalid arguments. Exit code 0: all
+ * results were right. */
 #include "check.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /*
  * MPI_Barrier. The first few barriers of a communicator are the host's, because making a job or a tree costs
- * more than they do. Afterwards the ranks of one host share an engine barrier, and with --tree those of
- * several hosts a tree (tree.c). All ranks count the same number of barriers, because a barrier is
+ * more than these barriers do. Afterwards the ranks of one host share an engine barrier, and with --tree
+ * those of several hosts a tree (tree.c). All ranks count the same number of barriers, because a barrier is
  * collective.
  */
 #include "waiting.h"

@@ -6,7 +6,7 @@
  *	- a communicator of several worlds is served if it has the mark. Both sides of MPI_Comm_spawn mark
  *	  their intercommunicator if the parents are served and the children were started as served ones. A
  *	  communicator made from a marked one has the mark, if the call that makes it is one of those below;
- *	- every other communicator, as of MPI_Comm_accept, is left to the host MPI.
+ *	- every other communicator, such as one from MPI_Comm_accept, is left to the host MPI.
  */
 #include "shim.h"
 #include <stdlib.h>

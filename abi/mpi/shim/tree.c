@@ -1,8 +1,8 @@
 /*
  * Barriers of ranks on several hosts along the links of their network ('unisono mpi --tree NETWORK'). The
  * ranks of a host meet in the engine's barrier, before and after its first rank meets the first ranks of the
- * other hosts over the network. Where the tree cannot be made, all members learn that together, one of them
- * says why, and the barriers stay the host MPI's.
+ * other hosts over the network. If the tree cannot be made, all members learn this together, one of them
+ * prints the reason, and the barriers stay the host MPI's.
  */
 #include "waiting.h"
 #include <stdio.h>
@@ -53,7 +53,7 @@ static unisono_mpi_tree *hosts_connect(MPI_Comm leaders, int rank)
 	return tree;
 }
 
-/* Says why the barriers stay the host MPI's, unless a member has said so before. */
+/* Prints the reason why the barriers stay the host MPI's, unless a member has printed it before. */
 static void give_reason(bool first, const char *words)
 {
 	static atomic_flag given = ATOMIC_FLAG_INIT;

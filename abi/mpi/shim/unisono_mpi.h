@@ -6,7 +6,7 @@
 
 #include "unisono.h"
 
-// The bytes of an offer.
+// The size of an offer (bytes).
 #define UNISONO_MPI_TREE_OFFER 2048
 
 // The calls that wait, as the table of `--stats` names them.
@@ -156,7 +156,7 @@ int unisono_mpi_layout_single(const unisono_layout *layout);
 // Makes this host's part in a tree of `hosts` hosts, and stores its offer for the others in `offer`
 // (UNISONO_MPI_TREE_OFFER bytes). `network` is the path of a network's file, `options` the version and the
 // options of `unisono mpi`, `rank` this rank in the communicator, `host` this host's position among the
-// hosts, `key` the same 16 random bytes at all of them. Waits for no other rank. NULL after an error.
+// hosts, `key` the same 16 random bytes at all hosts. Waits for no other rank. NULL after an error.
 struct unisono_mpi_tree *unisono_mpi_tree_new(const char *network,
                                               const char *options,
                                               int rank,
@@ -165,9 +165,9 @@ struct unisono_mpi_tree *unisono_mpi_tree_new(const char *network,
                                               const uint8_t *key,
                                               uint8_t *offer);
 
-// Plans the tree from the offers of all hosts, in order, and connects to the neighbors in it. A waiting call
-// calls `progress` from time to time. All hosts get the same error for wrong offers; an error of a
-// connection may be of one host alone.
+// Plans the tree from the offers of all hosts, in order, and connects to the neighbors in it. From then
+// on each barrier call that waits calls `progress` from time to time. All hosts get the same error for wrong
+// offers; a connection may fail at one host alone.
 unisono_status unisono_mpi_tree_meet(struct unisono_mpi_tree *tree,
                                      const uint8_t *offers,
                                      size_t hosts,

@@ -1,4 +1,4 @@
-//! Hosts on one machine: network namespaces. Two or three with a cable between each pair, or up to eight at
+//! Network namespaces of one machine as hosts: two or three with a cable between each pair, or up to eight at
 //! one switch.
 //!
 //! Their names contain the process number of the test, so that tests that run at the same time do not clash.
@@ -56,7 +56,7 @@ impl Hosts {
     /// As [`new`](Self::new).
     ///
     /// # Panics
-    /// With more than eight.
+    /// With more than eight hosts.
     pub fn at_a_switch(count: usize) -> Result<Self, Skipped> {
         let mut hosts = Self::named(&["a", "b", "c", "d", "e", "f", "g", "h"][..count])?;
         let switch = name("switch", std::process::id());
@@ -167,7 +167,7 @@ impl Hosts {
         self.names.len()
     }
 
-    /// A host's address.
+    /// Returns a host's address.
     #[must_use]
     pub fn address(host: usize) -> String {
         format!("10.77.0.{}", host + 1)

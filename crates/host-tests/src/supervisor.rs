@@ -3,9 +3,9 @@
 //! ```text
 //!   harness --> supervisor (adopts orphans, watches the deadline) --> the test, a process group of its own
 //! ```
-//! The supervisor adopts each process of the test that loses its parent. So the process that is left behind
-//! is assigned to the right test, even while other tests run. The supervisor answers on its standard output:
-//! with a line that has the verdict, and then the test's output.
+//! The supervisor adopts each process of the test that loses its parent. So a process that is left behind is
+//! attributed to the test that started it, even while other tests run. The supervisor answers on its standard
+//! output: with a line that has the verdict, and then the test's output.
 
 use crate::groups;
 use crate::test::{Skipped, Test};

@@ -16,7 +16,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-/// The most rounds of killing. One round may not be enough, because killed processes may leave children.
+/// The maximum number of rounds of killing. One round may not be enough, because killed processes may leave
+/// children.
 const MAX_KILL_ROUNDS: u32 = 300;
 
 /// The processes that belong to a child.

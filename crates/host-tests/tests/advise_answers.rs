@@ -1,11 +1,11 @@
-//! Tests `unisono advise` on programs for which the right answer is known: for half of them it is that they
-//! need no remedy.
+//! Tests `unisono advise` on programs for which the right answer is known: half of the programs need no
+//! remedy.
 //!
 //! Programs of the distribution run unmodified: numpy with OpenBLAS, gofmt, javac, stress-ng, pigz, zstd,
 //! sort. The others are loops in C for OpenMP and MPI. Four programs run always, each for some seconds; in
-//! long tests all run. If the answer is `undecided`, or wrong while other programs load the machine, the
-//! question is repeated, because a trial on a busy machine shows little. If that does not help, the test is
-//! skipped and says why. `--nocapture` shows the answers as rows of the table in docs/advice.md.
+//! long tests all programs run. If the answer is `undecided`, or wrong while other programs load the machine,
+//! the question is repeated, because a trial on a busy machine shows little. If that does not help, the test
+//! is skipped and says why. `--nocapture` shows the answers as rows of the table in docs/advice.md.
 
 use serde_json::Value;
 use std::fs;

@@ -1,8 +1,8 @@
 //! `unisono advise` on what ten public reports describe: each test has a small program that does the same.
 //!
-//! A test's `what` names the project and the number of the report in its tracker. The stand-ins have the
-//! report's threads, waits, limits and neighbors, and take about a second. As in `advise_answers`, any of
-//! several verdicts may be right, `undecided` is asked for again, and `--nocapture` shows the rows of the
+//! A test's `what` names the project and the number of the report in its tracker. The small programs have the
+//! threads, waits, limits and neighbors of the report, and take about a second. As in `advise_answers`, any
+//! of several verdicts may be right, `undecided` is asked for again, and `--nocapture` shows the rows of the
 //! table in docs/advice.md. All are long tests.
 
 use crate::advise_answers::{
@@ -20,7 +20,7 @@ fn in_c(directory: &Path, name: &str) -> Result<String, Skipped> {
     compiled(directory, &["gcc", "-pthread"], source_of(name), "gcc")
 }
 
-/// A shell that runs this line.
+/// Returns the command of a shell that runs this line.
 fn shell(line: &str) -> Vec<String> {
     vec!["sh".into(), "-c".into(), line.into()]
 }
@@ -137,7 +137,7 @@ fn more_ranks_than_processors_should_give_way() -> TestOutcome {
         programs: &[words(&format!("mpiexec.mpich -n 5 {job} 100"))],
         environment: &[],
         quota: None,
-        // fit has the ranks give way, and also gives each rank one thread
+        // fit makes the ranks yield, and also gives each rank one thread
         right: &["wait-policy", "too-many-threads"],
     })
 }

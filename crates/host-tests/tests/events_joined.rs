@@ -138,7 +138,7 @@ fn a_join_that_is_killed_and_a_host_that_is_cut_off_cost_a_gap_that_is_told() ->
     let (mut at_b, mut at_c) = (joined.reader(1, "#"), joined.reader(2, "#"));
     stream(&joined, 0, "t", |published| {
         let (mut last_b, mut last_c) = (follow(&mut at_b, 50), follow(&mut at_c, 50));
-        // the join of the supplier's host is killed, and comes back
+        // the join of the supplier's host is killed and started again
         drop(a);
         let before = published.load(Ordering::Relaxed);
         until("more events", || published.load(Ordering::Relaxed) > before + 50);
@@ -147,7 +147,7 @@ fn a_join_that_is_killed_and_a_host_that_is_cut_off_cost_a_gap_that_is_told() ->
         for (reader, last) in [(&mut at_b, &mut last_b), (&mut at_c, &mut last_c)] {
             assert!(reads_over_a_gap(reader, last) >= 50);
         }
-        // the whole third host is killed, and comes back; the second one goes on
+        // the whole third host is killed and started again; the second host continues
         drop((c, third_broker));
         let third_broker = joined.broker(2);
         let mut at_c = joined.reader(2, "#");

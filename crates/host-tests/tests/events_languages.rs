@@ -1,5 +1,5 @@
 //! Tests events from C and from Python with a broker process that is killed, and the examples in all
-//! languages, each language with each: the programs check their results themselves.
+//! languages, in each combination of two. The programs check their results themselves.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

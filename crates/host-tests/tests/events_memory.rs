@@ -1,5 +1,5 @@
-//! Tests events through shared memory between processes: if one process is stopped or killed, the others go
-//! on undisturbed.
+//! Tests events through shared memory between processes: if one process is stopped or killed, the others
+//! continue undisturbed.
 #![expect(clippy::print_stdout, reason = "a child process says to the test what it received")]
 
 use std::fs;

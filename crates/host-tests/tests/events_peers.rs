@@ -77,7 +77,7 @@ fn a_standby_is_heard_and_the_owner_told_when_the_cable_of_an_idle_owner_is_cut(
     let (mut standby, topic) = standby(&socket);
     hosts.cut();
     takes_over(&mut standby, topic);
-    // the former owner learns of it at its next event
+    // the former owner learns of the takeover at its next event
     let mut input = owner.0.stdin.take().expect("piped");
     until("the owner is told", || {
         let _ = input.write_all(b"x\n"); // fails if the owner has ended already

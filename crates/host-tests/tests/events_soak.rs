@@ -63,7 +63,7 @@ impl Party {
 
     fn kill(&self) {
         if let Some(pid) = *lock(&self.pid) {
-            // it may have ended, but it is reaped only after its number is removed under this lock
+            // the process may have ended, but it is reaped only after its number is removed under this lock
             let _ = kill_process(pid, Signal::KILL);
         }
     }

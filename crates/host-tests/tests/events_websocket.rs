@@ -1,5 +1,6 @@
-//! MQTT over WebSocket as clients of others see it: paho in Python with and without TLS, MQTT.js in node, and
-//! MQTT.js in a page of a browser. Each subscribes, says that it is there, and sends back what it gets.
+//! Tests MQTT over WebSocket with clients of other projects: paho in Python with and without TLS, MQTT.js in
+//! node, and MQTT.js in a page of a browser. Each client subscribes, reports that it is ready, and sends back
+//! the messages that it gets.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -36,13 +37,13 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A broker, and the address at which it serves WebSockets.
+/// Starts a broker. Returns it, and the address at which it serves WebSockets.
 fn serve(socket: &Path, mqtt: &str, more: &[&str]) -> (Killed, String) {
     let mut command = Command::new(program::unisono());
     command.args(["events", "serve", "--mqtt", mqtt]).args(more).arg("--listen").arg(socket);
@@ -114,7 +115,7 @@ fn paho_speaks_mqtt_over_websocket_with_and_without_tls() -> TestOutcome {
     Ok(())
 }
 
-/// The directory with MQTT.js.
+/// Returns the directory with MQTT.js, which is installed first if it is missing.
 fn mqtt_js() -> Result<PathBuf, Skipped> {
     require::program("npm", "apt-get install npm")?;
     let directory = program::target().join("websocket-npm");
@@ -147,14 +148,15 @@ fn mqtt_js_speaks_mqtt_over_websocket_in_node() -> TestOutcome {
     Ok(())
 }
 
-/// A page over HTTP, for a browser: pages of files have no origin.
+/// Serves a page to a browser over HTTP, because a page that is read from a file has no origin. Returns the
+/// port.
 fn serve_page(page: String, script: String) -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut line = String::new();
-            // the browser opens connections in advance, too, and says nothing there
+            // the browser also opens connections in advance, on which it sends nothing
             let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
             let _ = BufReader::new(&stream).read_line(&mut line);
             let (kind, body) = match line.split(' ').nth(1) {

@@ -15,7 +15,7 @@ use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, require};
 use unisono_linux::cgroup::ControlGroup;
 
 const SLICE: Duration = Duration::from_millis(20);
-/// The most attempts to watch two seconds in which no gang rests.
+/// The maximum number of attempts to watch two seconds in which no gang rests.
 const WATCHES: u32 = 10;
 
 /// A simulated node of a cluster.

@@ -191,8 +191,8 @@ fn the_summary_is_short_says_what_others_keep_and_can_be_left_out() -> TestOutco
 }
 
 /// Gangs of equal weight must get the same processor time in each turn, compared with the mean. Time that
-/// other programs take falls on some gangs more than on others. When time was lent that was not idle, a
-/// neighbour got a third of it.
+/// other programs take falls on some gangs more than on others. An earlier version lent time that was not
+/// idle, and a neighbour got a third of it.
 fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> TestOutcome {
     require::nightly("gangs")?;
     gangs()?;

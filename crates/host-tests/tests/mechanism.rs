@@ -297,7 +297,7 @@ fn a_gang_that_ends_during_a_switch_is_no_error(kind: MechanismKind) -> TestOutc
     for pid in stage.processes(0) {
         let process = PidFd::open(Tid(pid)).expect("it runs");
         process.send(Signal::Kill).expect("sent");
-        // changes turns at any moment of the process's end
+        // changes turns at any moment while the process ends
         stage.turn_of(0);
         stage.turn_of(1);
     }

@@ -1,4 +1,5 @@
-//! The MPI preload between hosts: two to four network namespaces, and the MPI's own `mpiexec` across them.
+//! Tests the MPI preload between hosts: two to four network namespaces, and the MPI's own `mpiexec` across
+//! them.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -117,7 +118,8 @@ fn a_window_of_open_mpi_has_ranks_here_and_there() -> TestOutcome {
     all(TestedMpi::OpenMpi, 2, Wire::Tcp)
 }
 
-/// A network of one switch for each pair of hosts, in a row. Hosts without a name are not in it.
+/// Writes the file of a network with one switch for each pair of hosts; the switches are in a row. Hosts
+/// without a name are not in the network.
 fn network(names: &[Option<String>]) -> tempfile::NamedTempFile {
     let switches = names.len().div_ceil(2);
     let links: Vec<String> = (1..switches).map(|switch| format!("[{},7,{switch},6]", switch - 1)).collect();
@@ -137,8 +139,8 @@ fn network(names: &[Option<String>]) -> tempfile::NamedTempFile {
 }
 
 /// Returns the output of the program of barriers, with ranks on all hosts. `options` are `mpiexec`'s,
-/// `arguments` the program's: making a communicator takes a dozen of the MPI's collectives, slow where ranks
-/// are crowded.
+/// `arguments` the program's: making a communicator takes a dozen of the MPI's collectives, which are slow
+/// where ranks are crowded.
 fn barriers(
     hosts: &Hosts,
     (mpi, each): (TestedMpi, usize),
@@ -153,8 +155,8 @@ fn barriers(
     Ok(command.args(arguments).output().expect("ip starts because it was found"))
 }
 
-/// Hosts by address on even places, by name on odd places: the launcher starts the ranks of the first host
-/// under this machine's name.
+/// Returns a name for each host: the address of an even host, the name of an odd host. The first host has its
+/// address, because the launcher starts its ranks under this machine's name.
 fn all_names(hosts: &Hosts) -> Vec<Option<String>> {
     let name =
         |host: usize| if host.is_multiple_of(2) { Hosts::address(host) } else { hosts.name(host).to_owned() };
@@ -203,7 +205,7 @@ fn a_host_that_a_network_lacks_is_named_and_the_barriers_stay_the_mpis() -> Test
 fn a_rank_that_dies_in_a_barrier_of_hosts_is_named() -> TestOutcome {
     let hosts = hosts()?;
     let network = network(&all_names(&hosts));
-    // otherwise MPICH's launcher ends the job before a rank can say anything
+    // otherwise MPICH's launcher ends the job before a rank can print anything
     let output =
         barriers(&hosts, (TestedMpi::Mpich, 2), &["-disable-auto-cleanup"], network.path(), &["die"])?;
     let said = words(&output);

@@ -228,7 +228,7 @@ fn three_busy_classes_get_about_their_shares_and_no_more_than_the_link() -> Test
     let paces = reading.0.paces(&reading.1);
     let shares: Vec<f64> = paces.iter().map(|pace| pace.share).collect();
     let all: f64 = paces.iter().map(|pace| pace.rate).sum();
-    // wide ranges, because the study measures precise figures; this order cannot come about by chance
+    // wide ranges, because the study measures precise figures; this order cannot arise by chance
     assert!((0.45..0.75).contains(&shares[0]), "{shares:?}");
     assert!((0.15..0.45).contains(&shares[1]), "{shares:?}");
     assert!((0.02..0.25).contains(&shares[2]), "{shares:?}");
@@ -377,7 +377,7 @@ fn what_others_have_set_up_is_not_replaced_and_what_they_replace_stays() -> Test
 }
 
 /// A control group in the hierarchy of a controller and in cgroup2, because packets carry the number of the
-/// latter.
+/// group in cgroup2.
 struct Weighed {
     name: String,
     groups: Vec<ControlGroup>,

@@ -86,7 +86,7 @@ impl Cable {
         assert_eq!(maps.generation().expect("it is there"), self.generation);
     }
 
-    /// Sends a numbered frame of so many bytes to a class.
+    /// Sends a numbered frame of `length` bytes to a class.
     fn send(&self, class: ClassId, length: u32, number: u32) {
         let priority = priority(self.major, self.generation, class);
         self.near.queue_with_priority(priority).expect("root may");

@@ -59,7 +59,7 @@ fn start(directory: &Path, options: &[&str]) -> Child {
     let mut server = command.spawn().expect("it starts");
     let mut lines = BufReader::new(server.stderr.take().expect("piped")).lines().map_while(Result::ok);
     let said: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("serving disk.img")).collect();
-    // if its standard error was closed instead, it has ended
+    // if the server has closed its standard error instead, it has ended
     assert!(server.try_wait().expect("a child").is_none(), "{said:?}");
     thread::spawn(move || lines.for_each(drop));
     server

@@ -1,4 +1,4 @@
-//! Sockets with leaves of their own: their shares, the guard's refusals, and its end.
+//! Tests sockets with leaves of their own: their shares, and the refusals and the end of the guard.
 
 use crate::events_languages::{LANGUAGES, compiled, python};
 use crate::queue_shared::{
@@ -28,14 +28,14 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The link is slow, and the class's queues are long: on a busy host a sender may not run for a while, and
-/// the shares hold while both queues have packets.
+/// Returns a policy for a slow link with long queues in the class: on a busy host a sender may not run for a
+/// while, and the shares hold only while both queues have packets.
 fn policy(class: &str) -> String {
     format!(
         "rate = \"4mbit\"\ndefault = \"rest\"\n[class.{class}]\nweight = 3\nlimit = \"1MiB\"\n\
@@ -77,14 +77,14 @@ impl Guarded {
         guard
     }
 
-    /// A program of a user.
+    /// Returns the command of a user's program, which uses this guard.
     fn by(&self, user: u32, mut command: Command) -> Command {
         command.env("UNISONO_QUEUE_GUARD", self.socket()).uid(user).gid(user).current_dir("/");
         command
     }
 }
 
-/// The leaves of sockets at the device.
+/// Returns the number of leaves of sockets at the device.
 fn leaves() -> usize {
     let shown = Command::new("tc").args(["class", "show", "dev", DEVICE]).output().expect("tc is there");
     text(&shown.stdout).lines().filter(|line| line.starts_with("class htb 556e:f")).count()
@@ -96,7 +96,8 @@ fn wait_for_leaves(count: usize) {
     }
 }
 
-/// Shares and closes sockets as it is told: one command a line, one answer a line.
+/// A client that shares and closes sockets on command: it reads one command from each line, and writes one
+/// line in reply.
 const CLIENT: &str = "
 import errno, os, socket, sys, unisono
 kept = {}
@@ -175,7 +176,8 @@ fn two_sockets_of_a_user_share_their_class_by_weight_in_each_language() -> TestO
     Ok(())
 }
 
-/// What each of two receivers gets of 1000 packets, about three seconds of the class, after the first 200.
+/// Counts the packets that each of two receivers gets of 1000 packets (about three seconds of the class),
+/// after the first 200.
 fn count_packets(receivers: &[UdpSocket; 2], sender: &mut Child) -> [u64; 2] {
     let (mut counts, mut skipped) = ([0_u64; 2], 0);
     let mut buffer = [0; 2000];
@@ -230,7 +232,7 @@ fn limits_and_strangers_are_refused_and_a_leaf_goes_with_its_socket() -> TestOut
     wait_for_leaves(2);
     assert_eq!(alice.ask("d video 1"), "done", "there is room again");
     wait_for_leaves(3);
-    // a policy that keeps the class keeps the leaves; one without it takes them away
+    // a policy that keeps the class keeps the leaves; a policy without the class removes them
     applied(&file(&policy("video").replace("4mbit", "5mbit")), &[])?;
     assert_eq!(leaves(), 3);
     applied(&file(&policy("film")), &[])?;
@@ -264,7 +266,7 @@ fn a_guard_that_is_killed_loses_nothing_and_one_that_ends_takes_the_leaves_away(
     assert!(guard.0.wait().expect("our child").success());
     assert_eq!(leaves(), 0);
     assert!(!guarded.socket().exists());
-    // the sockets are there, and ask again
+    // sockets that still exist may request a share again
     let guard = guarded.guard();
     assert_eq!(alice.ask("c video 1"), "done");
     assert_eq!(leaves(), 1);

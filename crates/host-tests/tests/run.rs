@@ -98,7 +98,7 @@ fn a_window_of_another_size_loses_no_output_of_ranks_that_have_ended() -> TestOu
     until("the rank has ended", || is_gone(ranks[0]));
     for _ in 0..5 {
         send(child.id() as i32, Signal::WindowChange);
-        std::thread::sleep(Duration::from_millis(5)); // the signals stay apart
+        std::thread::sleep(Duration::from_millis(5)); // so that the signals do not merge
     }
     let mut rest = Vec::new();
     output.read_to_end(&mut rest).expect("it can be read");

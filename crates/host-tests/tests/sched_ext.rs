@@ -44,7 +44,7 @@ fn kill(pid: i32) {
 }
 
 fn send(pid: i32, signal: Signal) {
-    // one that has ended
+    // fails if the process has ended already
     let _ = PidFd::open(Tid(pid)).and_then(|process| process.send(signal));
 }
 
@@ -83,7 +83,7 @@ fn loops_on_each_processor() -> Vec<Child> {
 }
 
 fn end(child: &mut Child) {
-    // one that has ended
+    // fails if the process has ended already
     let _ = child.kill();
     let _ = child.wait();
 }

@@ -2,8 +2,8 @@
 //! output.
 //!
 //! A frame consists of a byte for its kind, a length in four bytes (little-endian), and that many bytes.
-//! Before its first frame a helper writes [`GREETING`], because a login shell may have printed a text before,
-//! which is passed on unchanged.
+//! Before its first frame a helper writes [`GREETING`], because a login shell may have printed text before.
+//! Such text is passed on unchanged.
 //!
 //! ```text
 //!   launcher ---- ORDER, INPUT*, SIGNAL* ----> helper     end of this stream: the launcher has ended

@@ -44,9 +44,9 @@ impl Drop for StartedProgram {
     }
 }
 
-/// Starts the programs and waits until all have ended. Returns how each ended, in the order in which they
-/// ended. The first number is the program's index in `programs`. `report` receives a message for each program
-/// that fails.
+/// Starts the programs and waits until all have ended. Returns for each program its index in `programs` and
+/// how it ended, in the order in which the programs ended. `report` receives a message for each program that
+/// fails.
 ///
 /// The calling thread must outlive the programs, and no other thread should have been started before. Fails
 /// with [`Error::Program`] if a program could not be started; the programs that were started are then killed.

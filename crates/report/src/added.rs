@@ -14,7 +14,7 @@ pub struct ScreenTopic {
     /// The effect of the command, before a colon.
     pub does: &'static str,
     pub answer: fn(&[Study<'_>]) -> Option<TopicAnswer>,
-    /// The long answer as HTML, if it comes from the same place.
+    /// The long answer as HTML, if the extension has one.
     pub long: Option<fn(&[Study<'_>]) -> String>,
 }
 
@@ -22,7 +22,7 @@ pub struct ScreenTopic {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LessonSummary {
     pub name: &'static str,
-    /// One sentence each; empty if these runs do not answer it.
+    /// The result, sentence by sentence; empty if these runs say nothing about the lesson.
     pub found: Vec<String>,
 }
 
@@ -47,9 +47,9 @@ pub enum ClaimsFormat {
 
 static ADDED: OnceLock<ReportExtension> = OnceLock::new();
 
-/// Adds an extension, before pages are drawn. A second one has no effect.
+/// Adds an extension, before pages are drawn. A second extension has no effect.
 pub fn add(extension: ReportExtension) {
-    // the first stays, as documented
+    // the first extension stays, as documented
     let _ = ADDED.set(extension);
 }
 

@@ -8,7 +8,7 @@ use crate::screen::{self, ScreenBlock};
 use crate::study::Study;
 use askama::Template;
 
-/// The most bytes of an answer: five lines of a card.
+/// The maximum length of an answer (bytes): five lines of a card.
 const MAX_ANSWER_LENGTH: usize = 230;
 
 #[derive(Template)]
@@ -34,7 +34,7 @@ fn first_sentences(text: &str) -> String {
     text[..fits.or(ends.clone().next()).unwrap_or_default()].to_owned()
 }
 
-/// A name, escaped, with a possible line break after each sign that joins words.
+/// Returns a name, escaped, with a possible line break after each sign that joins words.
 pub(crate) fn breakable(name: &str) -> String {
     Escaped(name).to_string().replace('_', "_<wbr>").replace('=', "=<wbr>")
 }

@@ -23,7 +23,7 @@ struct BudgetTable<'a> {
 struct BudgetRow<'a> {
     label: &'a str,
     wanted: String,
-    /// The measured value, or why nothing was measured.
+    /// The measured value, or the reason why nothing was measured.
     measured: Result<KeptBudget, String>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Runs of two records files are not neighbors in time, so nothing is paired: the comparison uses the medians
 //! of a variant at the same parameters. The interval is the widest that the two median intervals allow: its
-//! lower end is the lower end of one over the upper end of the other. Only figures that the studies judge are
-//! compared.
+//! lower end is the lower end of one divided by the upper end of the other. Only figures that the studies
+//! judge are compared.
 
 use crate::number::{self, NO_BREAK_SPACE};
 use crate::study::Study;
@@ -23,7 +23,7 @@ use unisono_text::counted;
 const MIN_UNSURE_CHANGE: f64 = 0.05;
 /// A change below this does not matter, however sure it is.
 const MIN_CHANGE: f64 = 0.02;
-/// The most changes listed for a study.
+/// The maximum number of changes listed for a study.
 const MAX_LINES: usize = 8;
 /// A fixed seed, so that the same records give the same words.
 const SEED: u64 = 0x0075_6e69_736f_6e6f;
@@ -36,7 +36,7 @@ pub struct RecordsChange {
     pub figure: String,
     pub at: BTreeMap<String, Value>,
     pub finding: Tone,
-    /// The median in the second records over that in the first, with its interval.
+    /// The median in the second records divided by that in the first, with its interval.
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
@@ -71,7 +71,7 @@ pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsC
     changes
 }
 
-/// The measured runs, grouped by variant and parameters.
+/// Returns the measured runs, grouped by variant and parameters.
 fn runs_by_place<'a>(study: &Study<'a>) -> Vec<PlaceRuns<'a>> {
     let mut runs_by_place: Vec<PlaceRuns<'a>> = Vec::new();
     for run in study.runs.iter().filter(|run| run.outcome == Outcome::Measured) {

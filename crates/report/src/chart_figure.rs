@@ -20,7 +20,8 @@ use unisono_text::counted;
 pub(crate) const MIN_TABLE_ROWS: usize = 6;
 
 /// A chart gets an axis of its own if its neighbor's values exceed its own by more than this factor: on a
-/// common linear axis its values would lie in the lowest fifth, on a logarithmic one a decade would be empty.
+/// common linear axis its values would lie in the lowest fifth, on a common logarithmic axis a decade would
+/// be empty.
 const MAX_COMMON_AXIS_RATIO: f64 = 5.0;
 
 #[derive(Template)]
@@ -28,7 +29,7 @@ const MAX_COMMON_AXIS_RATIO: f64 = 5.0;
 struct ChartFigure<'a> {
     study: &'a Study<'a>,
     chart: &'a Chart,
-    /// Why there is nothing to draw.
+    /// The reason why there is nothing to draw.
     nothing: Option<String>,
     drawings: String,
     /// The drawing of the paper's shape, and a note on it.
@@ -39,7 +40,7 @@ struct ChartFigure<'a> {
 }
 
 impl ChartFigure<'_> {
-    /// The rows of the table, grouped by variant.
+    /// Returns the rows of the table, grouped by variant.
     fn by_variant(&self) -> Vec<&[NumbersRow]> {
         self.numbers.chunk_by(|a, b| a.name == b.name).collect()
     }
@@ -53,7 +54,7 @@ pub(crate) enum ChartVisibility {
 }
 
 impl ChartVisibility {
-    /// The drawings of a chart in this place.
+    /// Returns the drawings of a chart in this place.
     fn drawings(self, draw: impl Fn(ViewPort) -> String) -> String {
         match self {
             ChartVisibility::Open => ViewPort::OF_OPEN.into_iter().map(draw).collect(),
@@ -61,7 +62,8 @@ impl ChartVisibility {
         }
     }
 
-    /// The description of a chart in this place. A folded chart has the same numbers in the table below it.
+    /// Returns the description of a chart in this place. A folded chart has the same numbers in the table
+    /// below it.
     fn described(self, whole: &str) -> &str {
         match self {
             ChartVisibility::Open => whole,
@@ -79,7 +81,7 @@ struct ChartDrawing<'a> {
     shown: ChartVisibility,
 }
 
-/// A `<figure>` with one drawing for each figure (bars: one for all).
+/// Returns a `<figure>` with one drawing for each figure (bars: one for all).
 pub(crate) fn html(study: &Study<'_>, chart: &Chart, index: usize, shown: ChartVisibility) -> String {
     let x = chart.x.as_deref().filter(|_| matches!(chart.kind, ChartKind::Line | ChartKind::Map));
     let mut rows = study.rows(chart, x);
@@ -133,7 +135,7 @@ fn axis_label(study: &Study<'_>, given: Option<&str>, name: &str) -> String {
     }
 }
 
-/// The medians in words, for screen readers.
+/// Returns the medians in words, for screen readers.
 fn medians(rows: &[ChartRow<'_>], figure: &str, format_value: &dyn Fn(f64) -> String) -> String {
     let one = |row: &ChartRow<'_>| {
         let values = row.values(figure);
@@ -153,7 +155,7 @@ impl ChartDrawing<'_> {
         figures.map(|(i, figure)| draw(self, figure, &format!("{}-{i}", self.id))).collect()
     }
 
-    /// The reference line and its label.
+    /// Returns the reference line and its label.
     fn reference(&self) -> Option<(f64, &str)> {
         self.chart.reference.as_ref().map(|reference| (reference.value, reference.label.as_str()))
     }
@@ -327,7 +329,7 @@ impl ChartDrawing<'_> {
         shown.drawings(|window| line::draw(&lines, window))
     }
 
-    /// The paper's shape in a small chart, over the same x axis as our chart.
+    /// Returns the paper's shape in a small chart, over the same x axis as the study's chart.
     fn paper_shape(&self) -> Option<(String, String)> {
         let Self { study, chart, id, shown, .. } = *self;
         let mut shapes = paper_lines(study, PointsAre::Shape);
@@ -367,7 +369,7 @@ impl ChartDrawing<'_> {
     /// Returns the values of the study's other charts that share this chart's axis (the same kind of chart,
     /// scale and unit), so that panels can be compared. An axis is shared only by panels of similar values
     /// ([`MAX_COMMON_AXIS_RATIO`]); on a logarithmic axis panels of the same variants always share it,
-    /// because the distance between such panels is what they show.
+    /// because such panels are compared by their distance from each other.
     fn neighbouring_values(&self, figure: &str) -> Vec<f64> {
         let Self { study, chart, .. } = *self;
         let unit = study.unit(figure);
@@ -403,7 +405,7 @@ impl ChartDrawing<'_> {
     }
 }
 
-/// The paper's points as lines, if they are of this kind.
+/// Returns the paper's points as lines, if they are of this kind.
 fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
     let Some(paper) = study.head.paper.as_ref().filter(|paper| paper.points_are == kind) else {
         return Vec::new();

@@ -67,7 +67,7 @@ fn in_numbers(values: &[f64], format_value: &dyn Fn(f64) -> String) -> Option<[S
     Some([format_value(median), all])
 }
 
-/// The runs of a row, grouped by their position on the x axis.
+/// Returns the runs of a row, grouped by their position on the x axis.
 pub(crate) fn places<'a>(
     row: &'a ChartRow<'a>,
     x: Option<&str>,

@@ -12,7 +12,7 @@ use unisono_measure::verdict::{self, Judgement};
 struct PaperCondition {
     id: &'static str,
     name: &'static str,
-    /// The paper's statement, in our words.
+    /// The paper's statement, in this project's words.
     paper: &'static str,
     place: &'static str,
 }
@@ -94,7 +94,7 @@ fn judge_sweeps(study: &Study<'_>) -> (Tone, (&'static str, String)) {
         .filter(|(_, judged)| judged.len() > 2)
         .map(|(v, judged)| VerdictSweep::new(study, v, judged))
         .collect();
-    // the paper compares with plain Linux; the comparison with pinning alone is our addition
+    // the paper compares with plain Linux; the comparison with pinning alone is an addition of this project
     let plain = sweeps.iter().find(|s| s.is_of_gangs() && !s.is_beyond_pinning());
     let pinned = sweeps.iter().find(|s| s.is_beyond_pinning());
     match (plain, pinned) {

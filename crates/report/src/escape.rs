@@ -48,7 +48,7 @@ fn is_noncharacter(c: char) -> bool {
     matches!(c, '\u{fdd0}'..='\u{fdef}') || (u32::from(c) & 0xfffe) == 0xfffe
 }
 
-/// A name for `id` and `href`: the letters and digits of the text, joined by hyphens; never empty.
+/// Returns a name for `id` and `href`: the letters and digits of the text, joined by hyphens; never empty.
 pub(crate) fn slug(text: &str) -> String {
     let mut slug = String::with_capacity(text.len());
     for c in text.chars().take(64) {

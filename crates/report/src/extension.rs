@@ -1,6 +1,7 @@
-//! Answers that another program adds to the page and the last screen, and the parts from which it makes them.
+//! Answers that another program adds to the page and the last screen, and the parts from which that program
+//! makes the answers.
 //!
-//! The laboratory adds the claims of the papers this way, and the answers about its studies.
+//! The laboratory adds the claims of the papers and the answers about its studies in this way.
 
 pub use crate::added::{ClaimsFormat, ReportExtension, ScreenTopic, add};
 pub use crate::escape::Disarmed;
@@ -14,13 +15,13 @@ pub use crate::wording::{capitalized, interval_in_words, multiple, multiple_inte
 use crate::queues;
 use crate::screen::strongest_comparison;
 
-/// The sentences that answer the topic of shares from one of its studies.
+/// Returns the sentences that answer the topic of shares from one of its studies.
 #[must_use]
 pub fn findings_about_shares(studies: &[Study<'_>], study: &str) -> Vec<String> {
     queues::QUESTION.sentences_about(studies, study)
 }
 
-/// The comparison with the largest gain, as an answer. `None` if nothing was better.
+/// Returns the comparison with the largest gain, as an answer. `None` if nothing was better.
 #[must_use]
 pub fn strongest_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     strongest_comparison(studies)

@@ -2,9 +2,9 @@
 //!
 //! The idea: the first screen has an answer for each topic (a sentence, a small picture, the command to
 //! type). Then come the longer answers, each of the paper's conditions, and one section per study with its
-//! verdicts, its figures, the paper's statement beside our result, and reasons for doubt. The page needs no
-//! script, no network and no other file. It is readable on a phone, on a dark background, on paper and by a
-//! screen reader.
+//! verdicts, its figures, the paper's statement beside the study's result, and reasons for doubt. The page
+//! needs no script, no network and no other file. It is readable on a phone, on a dark background, on paper
+//! and by a screen reader.
 //!
 //! ```text
 //! records.jsonl -> records_file -> study (what belongs together) -> chart_figure (draw/) --+
@@ -78,22 +78,22 @@ pub fn summarize(records: &Path) -> Result<RecordsSummary, Error> {
     Ok(verdicts::summary(&study::studies(&read.lines), read.cut_off))
 }
 
-/// The lines of a records file, without a last line that a crash cut off.
+/// Returns the lines of a records file, without a last line that a crash cut off.
 pub fn lines(records: &Path) -> Result<Vec<Line>, Error> {
     records_file::read(records).map(|read| read.lines)
 }
 
-/// The lessons that an extension knows of; none if the lines have no study about them.
+/// Returns the lessons that an extension knows of; none if the lines have no study about them.
 pub fn lessons(lines: &[Line]) -> Vec<LessonSummary> {
     added::lessons(&study::studies(lines))
 }
 
-/// The changes of all figures that both sets of lines have.
+/// Returns the changes of all figures that both sets of lines have.
 pub fn changes(first: &[Line], second: &[Line]) -> Vec<RecordsChange> {
     changes::changes(&study::studies(first), &study::studies(second))
 }
 
-/// The changes as a text that starts with both machines.
+/// Returns the changes as a text that starts with both machines.
 pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
     let (first, second) = (study::studies(first), study::studies(second));
     let mut text = String::new();
@@ -106,12 +106,12 @@ pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
     text + &changes::in_words(&changes::changes(&first, &second), &first, &second)
 }
 
-/// The document of the papers' claims beside these lines. `None` if no extension knows claims.
+/// Returns the document of the papers' claims beside these lines. `None` if no extension knows claims.
 pub fn claims(lines: &[Line], format: ClaimsFormat) -> Option<String> {
     added::added().map(|extension| (extension.claims)(&study::studies(lines), format))
 }
 
-/// The page for these lines. The same lines give the same page, byte for byte.
+/// Returns the page for these lines. The same lines give the same page, byte for byte.
 pub fn html(lines: &[Line]) -> String {
     page::html(&study::studies(lines), None)
 }

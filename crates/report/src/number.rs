@@ -86,7 +86,7 @@ pub fn plain(value: f64) -> String {
         return format!("{value:.2e}");
     }
     if value != 0.0 && value.abs() < 1e-4 {
-        // two digits: so small a value is seldom known to three
+        // two digits: a value as small as this is seldom known to three digits
         let digits = 1 - value.abs().log10().floor() as i32;
         return format!("{value:.*}", digits.unsigned_abs() as usize);
     }

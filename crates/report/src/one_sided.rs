@@ -62,8 +62,8 @@ pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
 }
 
 impl Claim<'_> {
-    /// The verdict on a claim about every point. One point where messages are faster or equally fast refutes
-    /// it. If the runs cannot decide, it stays open.
+    /// Returns the verdict on a claim about every point. One point where messages are faster or equally fast
+    /// refutes it. If the runs cannot decide, it stays open.
     fn holds(&self) -> (Tone, &'static str) {
         match (self.better == self.total, self.refuted) {
             (true, _) => (Tone::Better, "\u{25b2} holds"),
@@ -72,7 +72,7 @@ impl Claim<'_> {
         }
     }
 
-    /// The first twelve points where the implementation is not faster.
+    /// Returns the first twelve points where the implementation is not faster.
     fn not_faster(&self) -> String {
         let shown = self.not.len().min(12);
         let more = self.not.len() - shown;
@@ -80,7 +80,7 @@ impl Claim<'_> {
         format!("{}{more}", self.not[..shown].join("; "))
     }
 
-    /// The comparison with the median ratio, in words and as a picture.
+    /// Returns the comparison with the median ratio, in words and as a picture.
     fn typical(&self) -> Option<(String, Option<AnswerPicture>)> {
         let ratio = |judgement: &Judgement| judgement.comparison().map(|c| c.ratio.value);
         let is_decided = |judgement: &Judgement| wording::tone(judgement) != Tone::Undecided;
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
 
-    /// A study of three sizes with six repetitions each; `shares` are the times of windows over those of
-    /// messages.
+    /// Makes a study of three sizes with six repetitions each; `shares` are the times of windows over those
+    /// of messages.
     fn page(shares: [&[f64]; 3]) -> String {
         let verdict = Verdict {
             variant: "engine-fence".into(),

@@ -40,14 +40,14 @@ fn time_of_rounds(studies: &[Study<'_>]) -> Option<Duration> {
     time_to_decide::time_to_see_again(&timed.flat_map(|study| study.runs.iter().copied()).collect::<Vec<_>>())
 }
 
-/// Returns the words before an answer that was seen once, for example `Seen once (n = 1 round), no verdict;
-/// about 40 s more would tell: `.
+/// Returns the words before an answer that too few rounds support, for example `Seen once (n = 1 round), no
+/// verdict; about 40 s more would tell: `.
 pub(crate) fn seen_once(studies: &[Study<'_>], evidence: Evidence) -> String {
     let more = wording::more_would_tell(time_of_rounds(studies));
     format!("Seen once ({}), no verdict{more}: ", evidence.in_words())
 }
 
-/// The runs behind all figures of these studies.
+/// Returns the runs behind all figures of these studies.
 pub(crate) fn evidence_of_all(studies: &[Study<'_>]) -> Option<Evidence> {
     let of_study = |study: &Study<'_>| {
         Evidence::from_runs(&study.runs, |run| (run.outcome == Outcome::Measured).then_some(0.0))
@@ -135,7 +135,8 @@ pub(crate) fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
     })
 }
 
-/// The number of planned runs that were disturbed at every attempt, and the number of all planned runs.
+/// Returns the number of planned runs that were disturbed at every attempt, and the number of all planned
+/// runs.
 fn disturbed_runs<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize) {
     let mut planned: BTreeMap<(&str, &str, u32, String), bool> = BTreeMap::new();
     for run in runs.filter(|run| matches!(run.outcome, Outcome::Measured | Outcome::Disturbed)) {

@@ -4,7 +4,7 @@ use crate::draw::line::Point;
 use crate::study::ChartRow;
 use unisono_measure::quantile;
 
-/// A figure at each value of a parameter.
+/// Returns a figure at each value of a parameter.
 pub(crate) fn swept(row: &ChartRow<'_>, x: &str, figure: &str) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     for run in &row.runs {

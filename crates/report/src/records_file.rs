@@ -70,8 +70,8 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<RecordsFile, Error> {
     Ok(read)
 }
 
-/// Finds the column of an error. serde reads a tagged line twice and has lost the column by the second time;
-/// parsing the line again as the kind that its tag names restores it.
+/// Finds the column of an error. serde reads a tagged line twice, and the error of the second reading has no
+/// column; parsing the line again as the kind that its tag names restores the column.
 fn error_with_column(line: &[u8]) -> Option<serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Kind {

@@ -36,7 +36,7 @@ impl RemedyComparison<'_> {
         wording::tone(self.judgement) == Tone::Better
     }
 
-    /// The distance of the ratio from 1 (its absolute logarithm), in either direction.
+    /// Returns the distance of the ratio from 1 (its absolute logarithm), in either direction.
     fn strength(&self) -> f64 {
         self.ratio().map_or(0.0, |ratio| ratio.ln().abs()).min(f64::MAX)
     }
@@ -147,7 +147,7 @@ fn alternatives(parts: &[String]) -> String {
     }
 }
 
-/// Tells in how many comparisons gangs were better than pinned threads, and the most that bystanders lost.
+/// Writes in how many comparisons gangs were better than pinned threads, and the most that bystanders lost.
 fn gangs_beyond_pinning(studies: &[Study<'_>]) -> Option<String> {
     let ganging = comparisons_for(studies, Question::Ganging);
     let with_tone = |tone| ganging.iter().filter(|asked| wording::tone(asked.judgement) == tone).count();
@@ -204,7 +204,7 @@ mod tests {
     use std::collections::BTreeMap;
     use unisono_measure::record::{Figure, HostFacts, Line, RunLine, StudyLine};
 
-    /// Six runs of each variant with each program.
+    /// Makes six runs of each variant with each program.
     fn records(of: &[(&str, &str, f64)]) -> Vec<Line> {
         let verdict = |variant: &str, against: &str, answers| Verdict {
             variant: variant.into(),

@@ -1,7 +1,7 @@
 //! The last screen of a study: an answer for each topic in a sentence or two, and the command to type.
 //!
 //! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, but
-//! never their command. Tables and verdicts are shown by `--text` on a terminal, and in the report.
+//! never their command. `--text` prints tables and verdicts on a terminal; the report has them, too.
 
 use crate::added::{self, ScreenTopic};
 use crate::events;
@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use unisono_measure::record::Line;
 
 const COLUMNS: usize = 80;
-/// Lines for answers, of the terminal's 24; the others name the report and the problems.
+/// Lines for answers, of the terminal's 24; the other lines name the report and the problems.
 const LINES: usize = 18;
 /// The column at which answers begin.
 const INDENT: usize = 12;
@@ -75,7 +75,7 @@ static TOPICS: [ScreenTopic; 6] = [
     },
 ];
 
-/// Finds the topic of this name: of an extension, or built in.
+/// Finds the topic with this name, in an extension or among the built-in topics.
 pub(crate) fn topic(name: &str) -> Option<&'static ScreenTopic> {
     let added = added::added().map_or(&[][..], |extension| extension.topics);
     added.iter().chain(&TOPICS).find(|known| known.topic == name)
@@ -134,7 +134,7 @@ pub fn screen(lines: &[Line]) -> String {
     out
 }
 
-/// The topics of the studies, in the order of the report.
+/// Returns the topics of the studies, in the order of the report.
 pub(crate) fn topics<'a>(studies: &'a [Study<'_>]) -> Vec<&'a str> {
     let mut topics: Vec<&str> = Vec::new();
     for study in studies {
@@ -200,7 +200,8 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
 }
 
 impl ScreenBlock {
-    /// The heading's badge, with its class: where the answer comes from, and whether it is one.
+    /// Returns the heading's badge, with its class: the origin of the answer, and whether the question is
+    /// answered.
     pub(crate) fn badge(&self) -> (&'static str, &'static str) {
         match (self.is_simulated, self.is_answered, self.is_seen_once) {
             (true, ..) => ("undecided", "simulated, not this machine"),
@@ -230,8 +231,9 @@ impl ScreenBlock {
 /// In a longer first sentence (bytes), the screen's last line may cut off the number of runs at its end.
 const MAX_FIRST_SENTENCE: usize = 150;
 
-/// The runs behind an answer, at the end of its first sentence: `Gangs win (n = 6 rounds). They ...`. Before
-/// a long sentence, whose end may be cut off: `n = 6 rounds: Gangs ...`.
+/// Adds the number of runs behind an answer at the end of its first sentence: `Gangs win (n = 6 rounds). They
+/// ...`. If the sentence is long, its end may be cut off, so the number is put before it: `n = 6 rounds:
+/// Gangs ...`.
 fn with_evidence(answer: &str, evidence: &str) -> String {
     let end = answer.find(". ").unwrap_or_else(|| answer.trim_end_matches('.').len());
     let (first, rest) = answer.split_at(end);
@@ -375,7 +377,7 @@ mod tests {
         );
     }
 
-    /// A study of waiting whose dearest way takes 1,700 times as long, in this many rounds.
+    /// Makes a study of waiting whose dearest way takes 1,700 times as long, in this many rounds.
     fn waiting(rounds: u32) -> Vec<Line> {
         let chart = Chart { title: "One processor".into(), y: vec!["latency".into()], ..Chart::default() };
         let head = StudyLine {

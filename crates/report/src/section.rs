@@ -12,7 +12,7 @@ use unisono_text::counted;
 #[template(path = "study.html")]
 pub(crate) struct StudySection<'a> {
     study: &'a Study<'a>,
-    /// Whether the study's first figure is visible at once.
+    /// Whether the study's first figure is visible without unfolding.
     leads: bool,
     budgets: String,
     field: Option<RivalsTable>,

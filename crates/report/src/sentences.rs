@@ -149,7 +149,7 @@ impl TopicQuestion {
         Some(FilledSentence { words, study, evidence: evidence.get() })
     }
 
-    /// The sentences about one study.
+    /// Returns the sentences about one study.
     pub(crate) fn sentences_about(&self, studies: &[Study<'_>], id: &str) -> Vec<String> {
         let of_study = self.paragraphs().filter(|paragraph| paragraph.starts_with(&format!("[{id}")));
         of_study
@@ -158,14 +158,14 @@ impl TopicQuestion {
     }
 }
 
-/// The study named at the beginning of a paragraph.
+/// Returns the study named at the beginning of a paragraph.
 fn study_of(paragraph: &str) -> Option<&str> {
     let (head, _) = paragraph.strip_prefix('[')?.split_once("] ")?;
     head.split("; ").next()
 }
 
 impl TopicFigures<'_> {
-    /// The picture that the head of a paragraph asks for.
+    /// Returns the picture that the head of a paragraph asks for.
     fn picture(self, paragraph: &str) -> Option<AnswerPicture> {
         let (head, _) = paragraph.strip_prefix('[')?.split_once("] ")?;
         let of: Selector = head.split_once("; ")?.1.parse().ok()?;
@@ -246,7 +246,7 @@ impl TopicFigures<'_> {
         self.evidence.set(self.evidence.get().into_iter().chain(found).reduce(Evidence::weaker));
     }
 
-    /// The numeric values of a parameter in the runs of the study, ascending.
+    /// Returns the numeric values of a parameter in the runs of the study, ascending.
     pub(crate) fn parameters(self, parameter: &str) -> Vec<f64> {
         parameter_values(&self.study.runs, parameter).into_iter().filter_map(Value::as_f64).collect()
     }

@@ -30,8 +30,8 @@ impl ReaderAdvice {
     /// Chooses the simplest remedy that helps; open if the runs cannot decide.
     fn from_tones(pinning: Option<Tone>, ganging: Option<Tone>) -> Self {
         match (pinning, ganging) {
-            // gangs beat pinning, but pinning is worse than plain Linux: gangs were not compared with plain
-            // Linux
+            // gangs are better than pinning, but pinning is worse than plain Linux, with which gangs were not
+            // compared
             (Some(Tone::Worse), Some(Tone::Better)) => Self::Open,
             (_, Some(Tone::Better)) => Self::Gang,
             (Some(Tone::Better), _) => Self::Pin,
@@ -82,8 +82,8 @@ impl Situation<'_> {
         ratio_cell(self.ganging)
     }
 
-    /// Writes the bystanders' processors beside gangs (otherwise beside pinned threads), and beside the other
-    /// side.
+    /// Writes the processors that bystanders got beside gangs (otherwise beside pinned threads), and beside
+    /// the other side.
     fn bystanders_cell(&self) -> String {
         let judged = self.ganging.or(self.pinning);
         match judged.map(|(_, judgement)| judgement.bystanders) {
@@ -144,7 +144,7 @@ fn by_study<'a>(situations: &'a [&'a Situation<'a>]) -> impl Iterator<Item = &'a
     situations.chunk_by(|a, b| a.study.head.study == b.study.head.study)
 }
 
-/// The table with its summary, as HTML. Empty if there is no situation.
+/// Returns the table with its summary, as HTML. Empty if there is no situation.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let situations = situations(studies);
     if situations.is_empty() {
@@ -163,7 +163,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     .to_string()
 }
 
-/// A comparison in a table: its sign, its ratio and the interval.
+/// Returns a comparison in a table: its sign, its ratio and the interval.
 pub(crate) fn ratio_cell(judged: Option<JudgedVerdict<'_>>) -> String {
     let Some((_, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
     let tone = tone(judgement);

@@ -98,12 +98,12 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// The reason why this host cannot run a variant, if there is one.
+    /// Returns the reason why this host cannot run a variant, if there is one.
     pub(crate) fn first_skipped(&self) -> Option<&str> {
         self.runs.iter().find(|run| run.outcome == Outcome::Skipped)?.reason.as_deref()
     }
 
-    /// The recorded reason why a variant has no measured run.
+    /// Returns the recorded reason why a variant has no measured run.
     pub fn never_measured_reason(&self, variant: &str) -> Option<String> {
         let mut of_variant = self.runs.iter().filter(|run| run.variant == variant);
         if of_variant.clone().any(|run| run.outcome == Outcome::Measured) {
@@ -114,7 +114,7 @@ impl<'a> Study<'a> {
         Some(format!("{} {}: {reason}", self.label(variant), outcome(run.outcome)))
     }
 
-    /// The reason why the first comparison without an answer has none.
+    /// Returns the reason why the first comparison without an answer has none.
     pub(crate) fn first_reason(&self) -> Option<String> {
         self.verdicts().find_map(|(verdict, judged)| {
             let reason = judged.iter().find_map(|judgement| match &judgement.answer {
@@ -133,7 +133,7 @@ impl<'a> Study<'a> {
         })
     }
 
-    /// The readable name of a variant, a figure or a parameter.
+    /// Returns the readable name of a variant, a figure or a parameter.
     pub(crate) fn label(&self, name: &str) -> String {
         let given = self.head.labels.get(name).map(|label| number::without_unit(label).to_owned());
         given.unwrap_or_else(|| number::words(name))
@@ -162,12 +162,12 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// The readable name that the study gives to a value of a parameter.
+    /// Returns the readable name that the study gives to a value of a parameter.
     fn value_label(&self, name: &str, value: &str) -> Option<&str> {
         self.head.labels.get(&format!("{name}={value}")).map(String::as_str)
     }
 
-    /// The name of a parameter before its values; empty if the study names the value itself.
+    /// Returns the name of a parameter before its values; empty if the study names the value itself.
     pub(crate) fn parameter_label(&self, name: &str, value: &Value) -> String {
         let is_named = value.as_str().is_some_and(|text| self.value_label(name, text).is_some());
         if is_named { String::new() } else { self.label(name) }
@@ -197,7 +197,7 @@ impl<'a> Study<'a> {
         place.map(part).collect::<Vec<_>>().join(",")
     }
 
-    /// A run's variant, and the parameters in which it differs from other runs.
+    /// Returns a run's variant, and the parameters in which it differs from other runs.
     pub fn circumstances(&self, run: &RunLine) -> String {
         let measured: Vec<&RunLine> =
             self.runs.iter().filter(|run| run.outcome == Outcome::Measured).copied().collect();
@@ -210,7 +210,7 @@ impl<'a> Study<'a> {
         self.head.verdicts.iter().zip(self.judged.iter().map(Vec::as_slice))
     }
 
-    /// The study's own comparison that answers a selector.
+    /// Returns the study's own comparison that answers a selector.
     pub fn comparison(&self, of: &Selector) -> Option<&Comparison> {
         let judged =
             self.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |one| (verdict, one)));
@@ -218,7 +218,8 @@ impl<'a> Study<'a> {
         answers.next()?.1.comparison()
     }
 
-    /// The rounds behind the values of a selector, of its first variant that has any and of the other side.
+    /// Returns the rounds behind the values of a selector, of its first variant that has any and of the other
+    /// side.
     pub(crate) fn evidence(&self, of: &Selector) -> Option<Evidence> {
         let place = of.place(&self.runs)?;
         let has_values = |variant: &&String| !of.of_variant(variant).values(&self.runs).is_empty();
@@ -229,7 +230,7 @@ impl<'a> Study<'a> {
         Evidence::from_runs(&behind.collect::<Vec<_>>(), |run| of.value_of(run))
     }
 
-    /// The median of the values that a written selector selects.
+    /// Returns the median of the values that a written selector selects.
     pub fn median(&self, written: &str) -> Option<f64> {
         written.parse::<Selector>().ok()?.median(&self.runs)
     }
@@ -318,7 +319,7 @@ impl ChartRow<'_> {
         self.runs.iter().filter_map(|run| run.value(figure)).collect()
     }
 
-    /// The reason why there are no values.
+    /// Returns the reason why there are no values.
     pub(crate) fn note(&self) -> Option<String> {
         let run = self.runs.iter().find(|run| run.outcome != Outcome::Measured)?;
         let how = outcome(run.outcome);

@@ -71,11 +71,11 @@ struct Remedy<'a> {
     what: &'static str,
     /// The segments in which the remedy helps, the strongest first.
     found: Vec<GangCell<'a>>,
-    /// The text if it helps nowhere.
+    /// The text if the remedy helps nowhere.
     nowhere: String,
 }
 
-/// The long answer of a topic, as HTML. Empty if the topic has only its sentence on the first screen.
+/// Returns the long answer of a topic, as HTML. Empty if the topic has only its sentence on the first screen.
 pub(crate) fn topic_html(studies: &[Study<'_>], topic: &str) -> String {
     if let Some(long) = screen::topic(topic).and_then(|known| known.long) {
         return long(studies);

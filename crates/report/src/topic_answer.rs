@@ -19,7 +19,7 @@ const MIN_LENGTH: f64 = 0.6;
 const MAX_LINEAR_SPAN: f64 = 20.0;
 /// A fixed seed, so that the same records give the same interval.
 const SEED: u64 = 0x0075_6e69_736f_6e6f;
-/// The most bars of a picture: the two sides, and as many others as fit into a card.
+/// The maximum number of bars of a picture: the two sides, and as many others as fit into a card.
 const MAX_BARS: usize = 4;
 
 pub struct TopicAnswer {
@@ -29,7 +29,8 @@ pub struct TopicAnswer {
     pub(crate) command: Option<&'static str>,
     /// The runs behind the figures of the first sentence, if they are known.
     pub(crate) evidence: Option<Evidence>,
-    /// Whether the words answer the topic's question; otherwise they say why not.
+    /// Whether the words answer the topic's question; otherwise the words give the reason why there is no
+    /// answer.
     pub(crate) is_decided: bool,
 }
 
@@ -65,7 +66,7 @@ pub struct AnswerPicture {
 pub(crate) struct AnswerBar {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// Times the best: `1.4 x`; empty for the best.
+    /// The value as a multiple of the best: `1.4 x`; empty for the best.
     pub(crate) factor: String,
     /// The interval and the number of runs.
     pub(crate) spread: String,
@@ -174,7 +175,7 @@ impl AnswerAxis {
         Some(if is_logarithmic { Self { min: least / 1.5, max: max * 1.2 } } else { Self { min: 0.0, max } })
     }
 
-    /// The place of a value in per cent of the axis.
+    /// Returns the place of a value in per cent of the axis.
     fn place(&self, value: f64) -> f64 {
         match self.min > 0.0 {
             true => (value / self.min).ln() / (self.max / self.min).ln() * 100.0,

@@ -38,7 +38,7 @@ pub(crate) fn lower(title: &str) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// The studies about the cost of waiting, otherwise the first study that timed a barrier.
+/// Returns the studies about the cost of waiting, otherwise the first study that timed a barrier.
 fn waiting_studies<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
     let named: Vec<_> = studies.iter().filter(|study| study.is_about_waiting()).collect();
     if !named.is_empty() {
@@ -58,7 +58,7 @@ pub(crate) struct WaitingCost<'a> {
     /// A sentence for the screen, for example `One processor: fastest is yield ...`; the picture has the
     /// whole title.
     pub(crate) in_words: Option<String>,
-    /// The runs behind the comparison of the cheapest with the dearest.
+    /// The runs behind the comparison of the cheapest way with the dearest.
     evidence: Option<Evidence>,
     pub(crate) tiles: Vec<CostTile>,
     /// The variants, the cheapest first.
@@ -68,13 +68,14 @@ pub(crate) struct WaitingCost<'a> {
 /// Ways that differ by less than this factor take about as long: two runs of one way differ by as much.
 const MAX_ALIKE: f64 = 1.05;
 
-/// What may be said of the cheapest way to wait beside the dearest.
+/// The conclusion that the runs permit about the cheapest way to wait compared with the dearest.
 #[derive(Clone, Copy)]
 enum VerdictState {
     Decided(Option<Evidence>),
     /// Fewer rounds than a conclusion needs.
     SeenOnce(Evidence),
-    /// The runs scatter more than the two ways differ; the duration is the time that would decide.
+    /// The runs scatter more than the two ways differ; the duration is the time of further runs that would
+    /// decide.
     Undecided(Option<Evidence>, Option<Duration>),
 }
 
@@ -186,8 +187,8 @@ impl<'a> WaitingCost<'a> {
         Some(Self { study, title, headline, in_words, evidence, tiles, variants })
     }
 
-    /// The sentence in an answer whose number of rounds is that of `first`: with its own number, if that is
-    /// another one.
+    /// Returns the sentence in an answer whose number of rounds is that of `first`: with its own number, if
+    /// that is another one.
     fn in_words_beside(&self, first: &Self) -> Option<String> {
         let words = self.in_words.clone()?;
         let rounds = |cost: &Self| cost.evidence.map(|evidence| evidence.rounds);
@@ -201,7 +202,7 @@ impl<'a> WaitingCost<'a> {
     }
 }
 
-/// A label without its part in brackets.
+/// Returns a label without its part in brackets.
 fn short_label(label: &str) -> &str {
     label.split_once(" (").map_or(label, |(label, _)| label)
 }
@@ -213,7 +214,7 @@ mod tests {
     use std::collections::BTreeMap;
     use unisono_measure::record::{Figure, Line, Question, RunLine, StudyLine};
 
-    /// A study with these rounds on two processors, and these on one.
+    /// Makes a study with these rounds on two processors, and these on one.
     fn two_situations(rounds: [u32; 2]) -> Vec<Line> {
         let only = |cpus: u32| BTreeMap::from([("cpus".to_owned(), cpus.into())]);
         let chart = |title: &str, cpus| Chart {

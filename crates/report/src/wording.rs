@@ -41,7 +41,7 @@ impl Tone {
         format!("<span class=\"badge {}\">{} {}</span>", self.class(), self.sign(), self.word())
     }
 
-    /// A sign that is understood without color.
+    /// Returns a sign that is understood without color.
     pub(crate) fn sign(self) -> &'static str {
         match self {
             Tone::Better => "\u{25b2}",
@@ -52,7 +52,7 @@ impl Tone {
         }
     }
 
-    /// The class in the style sheet.
+    /// Returns the class in the style sheet.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Tone::Better => "better",
@@ -76,7 +76,7 @@ pub(crate) fn tone(judgement: &Judgement) -> Tone {
     }
 }
 
-/// The names of the two sides.
+/// Returns the names of the two sides.
 pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     match &verdict.sides {
         Some([ours, theirs]) => (ours.clone(), theirs.clone()),
@@ -85,7 +85,7 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
 }
 
 /// Formats a ratio for a cell of a table, for example `2.45×`, with as many digits as the ends of its
-/// interval; with fewer digits it could seem to lie outside.
+/// interval; with fewer digits the ratio could seem to lie outside the interval.
 pub fn times_sign(ratio: f64) -> String {
     format!("{}\u{d7}", verdict::format_ratio(ratio))
 }
@@ -93,7 +93,7 @@ pub fn times_sign(ratio: f64) -> String {
 /// A ratio below this is stated as `N times less`. Closer to one, `0.95 times` is easier to compare.
 pub(crate) const LESS_BELOW: f64 = 0.9;
 
-/// A ratio in a sentence: `2.45 times`, `12.0 times less`.
+/// Returns a ratio in a sentence: `2.45 times`, `12.0 times less`.
 pub fn multiple(ratio: f64) -> String {
     if ratio > 0.0 && ratio < LESS_BELOW {
         return format!("{} times less", verdict::format_ratio(1.0 / ratio));
@@ -107,7 +107,7 @@ pub(crate) fn times_as_long(ratio: f64) -> String {
     format!("{ratio} times as long")
 }
 
-/// The quantity that a verdict compares: `work done for each processor used`.
+/// Returns the quantity that a verdict compares: `work done for each processor used`.
 pub(crate) fn figure_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
     let per = if verdict.divisor.is_some() { " for each processor used" } else { "" };
     format!("{}{per}", study.label(&verdict.figure))
@@ -139,12 +139,12 @@ pub(crate) fn factor_than(study: &Study<'_>, of: &Verdict, ratio: f64) -> String
     format!("{}{joined} {theirs}", factor_in_words(study, of, ratio))
 }
 
-/// The word for a smaller value of a figure: a latency is lower, work is less.
+/// Returns the word for a smaller value of a figure: a latency is lower, work is less.
 fn lower_or_less(of: &Verdict) -> &'static str {
     if of.better == Better::Lower { "lower" } else { "less" }
 }
 
-/// The number of pairs: `n = 10`.
+/// Returns the number of pairs: `n = 10`.
 pub(crate) fn pair_count(c: &Comparison) -> String {
     format!("n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}", c.ratio.n)
 }
@@ -260,7 +260,7 @@ fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes)
     )
 }
 
-/// Tells whether an expectation was met, with both numbers.
+/// Writes whether an expectation was met, with both numbers.
 pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
     let expected = verdict.expected?;
     let from = verdict.expected_from.as_deref().map(|from| format!(" ({from})")).unwrap_or_default();
@@ -307,7 +307,7 @@ pub(crate) fn segments(judgements: &[Judgement]) -> Vec<SweepSegment<'_>> {
 }
 
 impl<'j> SweepSegment<'j> {
-    /// The judgement with the ratio farthest from one.
+    /// Returns the judgement with the ratio farthest from one.
     pub(crate) fn farthest(&self) -> Option<(&'j Judgement, &'j Comparison)> {
         let distance = |c: &Comparison| {
             let d = c.ratio.value.abs().ln().abs();
@@ -432,7 +432,7 @@ fn segment_in_words(study: &Study<'_>, verdict: &Verdict, segment: &SweepSegment
     }
 }
 
-/// The fixed part of a comparison: the circumstance in its words, otherwise its fixed parameters.
+/// Returns the fixed part of a comparison: the circumstance in its words, otherwise its fixed parameters.
 pub(crate) fn fixed_part(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
     match &verdict.circumstance {
         Some(more) => vec![more.to_owned()],
@@ -449,7 +449,7 @@ mod tests {
     use std::collections::BTreeMap;
     use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
 
-    /// The segments, in words, of a sweep over these values; the variant wins twofold at each.
+    /// Returns the segments, in words, of a sweep over these values; the variant wins twofold at each.
     fn ranges(parameter: &str, values: &[Value]) -> Vec<String> {
         let verdict = Verdict {
             variant: "gang".into(),
@@ -493,7 +493,8 @@ mod tests {
         assert_eq!(ranges("program", &[json!("stencil-c")]), ["for stencils in C"]);
     }
 
-    /// A sweep over two values with these results of the variant and 1.0 for the other side; five runs each.
+    /// Makes a sweep over two values with these results of the variant and 1.0 for the other side; five runs
+    /// each.
     fn swept(ours: [f64; 2], better: Better, per: bool) -> Vec<Line> {
         let verdict = Verdict {
             variant: "gang".into(),
@@ -547,8 +548,7 @@ mod tests {
     }
 
     proptest! {
-        /// Sentences read as if a person had written them: words instead of signs, and no factor below one
-        /// for a gain or a loss.
+        /// Sentences have words instead of signs, and no factor below one for a gain or a loss.
         #[test]
         fn no_sentence_has_a_sign_an_exponent_or_a_factor_below_one(
             ours in [1e-5_f64..1e5, 1e-5_f64..1e5],

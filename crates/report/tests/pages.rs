@@ -15,7 +15,7 @@ fn page(situation: Situation) -> String {
     unisono_report::html(&synthetic::records(situation))
 }
 
-/// The text of the first screen and of the answer about gangs, without markup.
+/// Returns the text of the first screen and of the answer about gangs, without markup.
 fn opening(situation: Situation) -> String {
     opening_of(&synthetic::records(situation))
 }
@@ -158,7 +158,7 @@ fn the_example_report_is_the_page_of_its_records_and_stays_small() {
     assert!(bytes < 4_000_000, "{bytes} bytes");
 }
 
-/// Text that would do harm if it reached the page unescaped, and plain text.
+/// Generates text that would do harm if it reached the page unescaped, and plain text.
 fn hostile() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("<script>alert(1)</script>".to_owned()),
@@ -432,7 +432,7 @@ fn check_markup(page: &str) -> Result<(), TestCaseError> {
         let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
         prop_assert!(KNOWN.contains(&name), "unknown tag {tag:?}");
         prop_assert!(tag.matches('"').count().is_multiple_of(2), "an attribute is open in {tag:?}");
-        // names of attributes stand outside the quotes; a study may well be called "on"
+        // names of attributes are outside the quotes; a study may well be called "on"
         let outside: String = tag.split('"').step_by(2).collect();
         prop_assert!(!outside.to_ascii_lowercase().contains(" on"), "a handler in {tag:?}");
         if tag.starts_with('/') {

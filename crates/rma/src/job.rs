@@ -52,7 +52,7 @@ impl Job {
 
     /// Joins a job of processes of this host that know the same key, however they were started. Collective:
     /// waits until all have joined, for at most `timeout`. Fails with [`Error::TimedOut`], which names the
-    /// missing ranks, [`Error::System`], [`Error::Job`] for a rank taken twice.
+    /// missing ranks; with [`Error::System`]; and with [`Error::Job`] for a rank taken twice.
     pub fn shared(place: &JobMembership, timeout: Duration) -> Result<Self, Error> {
         let transport = crate::wire::ring::RingTransport::connect(place, timeout)?;
         let host = Some(Arc::clone(transport.host()));

@@ -20,9 +20,9 @@
 //! for the order of calls. Then `window/mod.rs` and `window/issue.rs`: a call and its checks. Then
 //! `path/mod.rs`, the interface of both paths; `path/mapped/mod.rs` for shared memory; and
 //! `path/message/mod.rs` with `wire/mod.rs`, the contract of transports, for messages. `PROTOCOL.md` explains
-//! both protocols: the writers of each word, the counters of packets, and why no member goes on too early.
+//! both protocols: the writers of each word, the counters of packets, and why no member proceeds too early.
 //!
-//! [`Job`] describes how members come together and make windows. [`Window`] has the operations and the
+//! [`Job`] describes how members join a job and make windows. [`Window`] has the operations and the
 //! synchronization calls, and states their guarantees. [`TreeBarrierMember`] needs no window: a barrier along
 //! a tree that the caller has chosen, over connections between neighbors alone. [`Layout`] describes data
 //! that is not contiguous. [`Error::class`] returns the standard's error class.

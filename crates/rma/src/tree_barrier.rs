@@ -1,9 +1,9 @@
 //! A barrier of members on several hosts along a tree that the caller has chosen.
 //!
 //! The idea: arrivals go up, releases come down, over any [`Transport`]. A member needs a connection to its
-//! parent and to its children and to no other member. The transport repeats lost bytes and reports a peer
-//! that is gone. A member that learns of such a peer tells its other neighbors, so that all members name the
-//! same one.
+//! parent and to its children and to no other member. The transport retransmits lost bytes and reports a peer
+//! that is gone. A member that learns of such a peer informs its other neighbors, so that all members name
+//! the same peer.
 //!
 //! ```text
 //!   child:  arrival of episode e --> parent     after the arrivals of its own children
@@ -36,7 +36,7 @@ pub struct TreeBarrierMember {
     transport: Box<dyn Transport>,
     parent: Option<Rank>,
     children: Vec<Rank>,
-    /// The children whose arrivals have come, in this episode.
+    /// Whether each child has arrived in this episode.
     arrived: Vec<bool>,
     episode: u32,
     hook: Hook,
@@ -57,7 +57,8 @@ impl fmt::Debug for TreeBarrierMember {
 }
 
 impl TreeBarrierMember {
-    /// A member's part. `transport` reaches its parent and its children; `None`: it is the root.
+    /// Creates a member's part. `transport` reaches the member's parent and its children. Without a `parent`
+    /// the member is the root.
     pub fn over(transport: impl Transport + 'static, parent: Option<Rank>, children: Vec<Rank>) -> Self {
         let arrived = vec![false; children.len()];
         Self {
@@ -78,8 +79,8 @@ impl TreeBarrierMember {
         self.hook.set(every.into(), false, hook);
     }
 
-    /// Waits until every member has called this. Fails with [`Error::Gone`] if a member cannot be reached any
-    /// more, now and in every later call; fails with [`Error::System`].
+    /// Waits until every member has called this. Fails with [`Error::Gone`], in this and every later call, if
+    /// a member cannot be reached any more, and with [`Error::System`].
     pub fn wait(&mut self) -> Result<(), Error> {
         if let Some(Gone { rank, why }) = self.lost.clone() {
             return Err(Error::Gone { rank, why });
@@ -100,13 +101,13 @@ impl TreeBarrierMember {
     }
 
     fn send(&mut self, to: Rank, meaning: u64) -> Result<(), Error> {
-        // a release is of the episode that has just ended
+        // a release belongs to the episode that has just ended
         let tag = if meaning == RELEASE { self.episode.wrapping_sub(1) } else { self.episode };
         let header = Header { tag, extra: meaning, ..Header::new(PacketKind::Collect, 0) };
         self.transport.send(to, &header.encode(0), &[])
     }
 
-    /// Waits until the kernel has taken all releases: the next call may come late.
+    /// Waits until the kernel has accepted all releases: the program may make its next call much later.
     fn flush(&mut self) -> Result<(), Error> {
         while !self.transport.flush()? {
             self.transport.wait(None)?;
@@ -139,7 +140,8 @@ impl TreeBarrierMember {
         }
     }
 
-    /// A neighbor that is gone. Another member may have left in an orderly way, after its last barrier.
+    /// Returns a neighbor that is gone. Members that are no neighbors are ignored: they may have left in an
+    /// orderly way, after their last barrier.
     fn lost_neighbour(&self) -> Option<Gone> {
         let is_near = |rank: Rank| self.parent == Some(rank) || self.children.contains(&rank);
         self.transport.gone().iter().find(|gone| is_near(gone.rank)).cloned()
@@ -169,7 +171,7 @@ impl TreeBarrierMember {
         Ok(())
     }
 
-    /// Tells the neighbors that a member is gone.
+    /// Informs the neighbors that a member is gone; returns the error.
     fn give_up(&mut self, gone: Gone) -> Error {
         let Gone { rank, why } = gone.clone();
         let header = Header { extra: LOST, count: rank.0.into(), ..Header::new(PacketKind::Collect, 0) }
@@ -196,7 +198,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// The parents of members: member `n` hangs below one of those before it.
+    /// Generates the parents of members: the parent of member `n` is one of the members before it.
     fn parents() -> impl Strategy<Value = Vec<usize>> {
         (1_usize..9).prop_flat_map(|size| (1..size).map(|member| 0..member).collect::<Vec<_>>())
     }

@@ -1,8 +1,7 @@
-//! The number of times that a process gives its processor away: at most once an epoch, where two processes
-//! share one.
+//! A process blocks at most once an epoch, where two processes share a processor.
 //!
-//! The kernel counts them. This test is a program of its own, because other tests on the same processor would
-//! add waits.
+//! The kernel counts how often a thread blocks. This test is a program of its own, because other tests on the
+//! same processor would add waits.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
@@ -84,8 +83,8 @@ fn a_member_blocks_at_most_once_an_epoch_where_two_share_a_processor() {
             });
             println!("{name}, {flavor:?}: {counts:?} in {EPOCHS} epochs");
             for count in counts {
-                // Other threads may have the processor meanwhile: some preemptions, and checks for dead
-                // members.
+                // The allowance is for other threads that have the processor meanwhile, and for checks for
+                // dead members.
                 assert!(count <= EPOCHS + EPOCHS / 20, "{name}, {flavor:?}: {count} in {EPOCHS} epochs");
             }
         }

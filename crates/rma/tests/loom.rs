@@ -8,8 +8,8 @@
 //! is held from the comparison until the sleep, membarrier by a full fence on both sides; a lost wake-up is a
 //! deadlock, and loom reports it. Each model was seen to fail when the rule that it checks was broken on
 //! purpose: the lock without its acquire, without the sleepers' bit, or with a release that does not wake
-//! sleepers; the gate without a fence, without a check with the lock held, and or turned back without a
-//! release; the fence without a check of the exposure.
+//! sleepers; the gate without a fence, without a check with the lock held, or turned back without a release;
+//! the fence without a check of the exposure.
 
 #![cfg(loom)]
 

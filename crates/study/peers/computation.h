@@ -19,8 +19,8 @@ static inline uint64_t now_ns(void)
 }
 
 /* A chain of dependent operations: no compiler shortens it. A thread that was
- * preempted still has the rest of it to do (a wait for a point in time would
- * simply be over). */
+ * preempted still has the rest of the chain to do (a wait for a point in time
+ * would have ended meanwhile). */
 static inline uint64_t compute(uint64_t state, uint64_t rounds)
 {
 	for (uint64_t i = 0; i < rounds; i++) {

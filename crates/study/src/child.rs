@@ -23,7 +23,7 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Time that a program has to end after SIGTERM.
 pub const KILL_AFTER: Duration = Duration::from_secs(3);
 
-/// Polled while waiting; `Some` names the signal that stops the study.
+/// Polled while waiting; `Some` holds the name of the signal that stops the study.
 pub type Interrupted<'a> = &'a dyn Fn() -> Option<&'static str>;
 
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +125,7 @@ impl StudyChild {
         }
     }
 
-    /// The last line of standard error, after a separator; empty if there was none.
+    /// Returns the last line of standard error, after a separator; empty if there was none.
     fn last_error_line(&mut self) -> String {
         let mut text = Vec::new();
         if let Some(mut file) = self.stderr.take() {
@@ -201,7 +201,7 @@ fn status_in_words(status: ExitStatus) -> String {
     }
 }
 
-/// A file without a name, for a program's standard error. A pipe could fill up and stop the program.
+/// Creates a file without a name, for a program's standard error. A pipe could fill up and block the program.
 fn unnamed_file() -> io::Result<File> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn gone(group: ProcessGroup) -> bool {
-        // whoever adopts orphans needs a moment to reap them
+        // the process that adopts orphans needs a moment to reap them
         (0..300).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             !group.is_alive()

@@ -1,7 +1,7 @@
-//! Measures barriers in turns (A B, B A, A B, ...): Unisono's own barriers and other projects'.
+//! Measures barriers in turns (A B, B A, A B, ...): Unisono's own and those of other projects.
 //!
 //! In a comparison every run is a new process, so that no barrier profits from warm caches. The runs of one
-//! turn have the same seed, so that all compute the same.
+//! turn have the same seed, so that all of them do the same computation.
 
 use crate::peer::{self, PeerBench, PeerBuilds, PeerFile, catalogue};
 use std::path::Path;
@@ -43,7 +43,8 @@ pub struct ComparedRow {
 }
 
 enum VariantKind {
-    /// Runs in this process if it runs once and alone, otherwise in a process of its own, like a peer.
+    /// A barrier of Unisono. It runs in this process if it is the only row and runs once, otherwise in a
+    /// process of its own, like a peer.
     Unisono(BarrierChoice),
     Program(PeerFile),
 }

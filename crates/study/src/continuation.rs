@@ -1,9 +1,10 @@
-//! More runs for the comparisons that the records leave undecided, and for figures that were seen once.
+//! More runs for the comparisons that the records leave undecided, and for figures with too few rounds for a
+//! conclusion.
 //!
 //! The idea: a further repetition runs only the variants and the parameter points of undecided comparisons,
 //! and those that have fewer rounds than a conclusion needs, because the study ended early or its runs stayed
-//! disturbed. So the time goes where an interval is still too wide, and new runs pair with one another as the
-//! old ones do.
+//! disturbed. So the time is spent where an interval is still too wide, and new runs are paired with one
+//! another as the old runs are.
 //!
 //! Cost: that of [`unisono_measure::verdict::judge`] for each comparison.
 
@@ -41,8 +42,8 @@ impl UndecidedComparison {
     }
 }
 
-/// The undecided comparisons of these records, and the number of all comparisons that have an answer or would
-/// have one.
+/// Returns the undecided comparisons of these records, and the number of all comparisons that have an answer
+/// or would have one.
 pub fn undecided(lines: &[Line]) -> (Vec<UndecidedComparison>, usize) {
     let (mut undecided, mut all) = (Vec::new(), 0);
     for study in heads(lines) {
@@ -87,14 +88,15 @@ fn is_recorded_as(name: &str, variant: &str) -> bool {
     name.strip_prefix(variant).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The time until each figure of these studies has the rounds that a conclusion needs; `None` if each has.
+/// Returns the time until each figure of these studies has the rounds that a conclusion needs; `None` if each
+/// has.
 pub fn time_to_see_again<'f>(lines: &[Line], files: impl Iterator<Item = &'f StudyFile>) -> Option<Duration> {
     let timed: Vec<&str> = files.filter(|file| !file.driver.is_simulated).map(|file| &*file.id).collect();
     let of_timed = runs(lines).filter(|run| timed.contains(&run.study.as_str()));
     time_to_decide::time_to_see_again(&of_timed.collect::<Vec<_>>())
 }
 
-/// The studies of these records.
+/// Returns the studies of these records.
 pub fn heads(lines: &[Line]) -> impl Iterator<Item = &StudyLine> {
     lines.iter().filter_map(|line| match line {
         Line::Study(study) => Some(&**study),
@@ -202,7 +204,7 @@ compare = "gang/linux.work@interval_us=each"
         planned.sort_unstable();
         assert_eq!(planned, [("gang", 4), ("linux", 4)], "no spread, and nothing at 0 us");
         assert!(next.runs.iter().all(|run| run.parameters["interval_us"] == 10));
-        // twenty pairs that are alike decide it
+        // twenty pairs with similar ratios decide the comparison
         for repetition in 4..24 {
             lines.extend([run("gang", repetition, 10, 1.5), run("linux", repetition, 10, 1.0)]);
         }

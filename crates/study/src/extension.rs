@@ -13,7 +13,7 @@ pub struct Extension {
     pub peers: AddedPeers,
 }
 
-/// Adds an extension, before studies are read. A second one has no effect.
+/// Adds an extension, before studies are read. A second extension has no effect.
 pub fn add(extension: Extension) {
     driver::add(extension.drivers);
     library::add(extension.studies);

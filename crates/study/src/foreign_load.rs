@@ -3,9 +3,9 @@
 //! The idea: a process that existed before a run began, and is neither this process nor its descendant, is
 //! foreign. The foreign processes' processor time during the run is lost to the run. Processes that begin
 //! meanwhile may belong to the run; descendants of a foreign process count when they end, as time of its
-//! children. The ancestors of this process (its shell, `init`) are an exception: the kernel hands them the
-//! orphans of the run, such as the worker of an interposed queue, and then counts an orphan's time as theirs.
-//! Processes that this process cannot see, such as those of another container, count only in
+//! children. The ancestors of this process (its shell, `init`) are an exception: the kernel makes them the
+//! parents of the run's orphans, such as the worker of an interposed queue, and then adds an orphan's time to
+//! theirs. Processes that this process cannot see, such as those of another container, count only in
 //! [`crate::host::LoadWatch`].
 //!
 //! Cost: one read of `/proc/PID/stat` (about 10 us) for each process, before a run and after it.
@@ -57,7 +57,7 @@ impl ForeignLoadWatch {
         Self(known.collect())
     }
 
-    /// The processor time that the foreign processes have used since the start of the run.
+    /// Returns the processor time that the foreign processes have used since the start of the run.
     pub(crate) fn used(&self) -> ForeignUse {
         let used = self.0.iter().filter_map(|(number, ForeignProcess { before, is_above })| {
             // another process may have the number by now
@@ -88,7 +88,7 @@ mod tests {
         assert!(watch.0.contains_key(&std::os::unix::process::parent_id().cast_signed()));
     }
 
-    /// A watch that treats this process as a stranger.
+    /// Makes a watch that treats this process as a foreign process.
     fn watch_of_this(is_above: bool) -> ForeignLoadWatch {
         let own = std::process::id().cast_signed();
         let before = ProcessStat::read(own).expect("it runs");

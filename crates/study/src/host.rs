@@ -70,7 +70,7 @@ const BACKGROUND_WINDOWS: usize = 6;
 const BACKGROUND_WINDOW: Duration = Duration::from_millis(500);
 
 /// Watches for three seconds how much of the processors others take, while the study runs nothing. `None` if
-/// the kernel does not say, or a signal came.
+/// the kernel does not report it, or a signal arrived.
 pub fn watch_background(interrupted: &dyn Fn() -> Option<&'static str>) -> Option<BackgroundLoad> {
     let (mut windows, mut stolen) = (Vec::new(), 0);
     for _ in 0..BACKGROUND_WINDOWS {
@@ -115,7 +115,7 @@ impl LoadWatch {
         (all >= WINDOW_TICKS).then(|| busy as f64 / all as f64)
     }
 
-    /// The processors' time since [`before_run`](Self::before_run).
+    /// Returns the processors' time since [`before_run`](Self::before_run).
     pub(crate) fn during_run(&self) -> Option<ProcessorTicks> {
         Some(ProcessorTicks::now()?.since(self.run_began?)).filter(|during| during.all() > 0)
     }

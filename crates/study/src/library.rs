@@ -30,7 +30,7 @@ pub fn studies() -> Result<Vec<StudyFile>, BadStudy> {
     Ok(all)
 }
 
-/// The text of the study with this id.
+/// Returns the text of the study with this id.
 pub fn study_text(id: &str) -> Option<&'static str> {
     let is_meant =
         |(name, text): &&(&str, &str)| StudyFile::parse(name, text).is_ok_and(|file| file.id == id);

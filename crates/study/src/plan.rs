@@ -1,12 +1,12 @@
 //! The run plan: the order of the runs, chosen so that neighbors in time can be compared.
 //!
-//! Within a repetition, all variants of one parameter point run directly after each other; they form pairs.
-//! The next repetition reverses their order (A B C, C B A), so that a machine that gets slower favors no
-//! variant. The parameter points are shuffled by the seed, so that drift does not look like a trend over the
-//! parameter. Variants with more starts (plain Linux, which has modes) get them within the same repetition,
-//! between the others.
+//! Within a repetition, all variants of one parameter point run directly after each other; their runs form
+//! pairs. The next repetition reverses their order (A B C, C B A), so that a machine that gets slower favors
+//! no variant. The parameter points are shuffled by the seed, so that drift does not look like a trend over
+//! the parameter. Variants with more starts (plain Linux, which has modes) are started several times within
+//! the same repetition, between the others.
 //!
-//! Cost: negligible. hyperfine runs all of A before B; this order avoids that.
+//! Cost: negligible. hyperfine runs all of A before B, and this order does not.
 
 use crate::driver::{Driver, Settings};
 use crate::file::{StudyFile, Variant};
@@ -119,8 +119,8 @@ fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
     points
 }
 
-/// The variants at a point, each with the number of its start. First starts come in the file's order, second
-/// starts after all of them, and so on, so that starts of one variant are not neighbors.
+/// Returns the variants at a point, each with the number of its start. First starts come in the file's order,
+/// second starts after all of them, and so on, so that starts of one variant are not neighbors.
 fn start_order<'a>(file: &'a StudyFile, profile: Profile, point: &Settings) -> Vec<(&'a Variant, u32)> {
     let here: Vec<&Variant> = file
         .variants

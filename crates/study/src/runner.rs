@@ -34,14 +34,14 @@ pub trait Observer {
     /// runs so far.
     fn run_begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
     fn line_recorded(&mut self, line: &Line, json: &str);
-    /// Reports that a run was disturbed. `culprit` is the foreign process that used most, for example `rustc
-    /// (process 41)`.
+    /// Reports that a run was disturbed. `culprit` is the foreign process that used most processor time, for
+    /// example `rustc (process 41)`.
     fn run_disturbed(&mut self, _why: &str, _culprit: Option<&str>) {}
     /// Reports that a run was disturbed and is repeated.
     fn run_repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str, _left: Duration) {}
 }
 
-/// The most repetitions of a disturbed run.
+/// The maximum number of repetitions of a disturbed run.
 pub(crate) const MAX_REPEATS: u32 = 3;
 
 /// The time limit of `--quick` for the default studies, from the start of the program to its last output.
@@ -67,7 +67,7 @@ pub struct Start {
     pub began: Instant,
     /// The load of others before the first run ([`crate::host::watch_background`]).
     pub background: Option<BackgroundLoad>,
-    /// Lines that the records file has already; the runs continue them.
+    /// Lines that the records file has already; the runs are appended to them.
     pub recorded: Vec<Line>,
 }
 
@@ -129,7 +129,8 @@ pub fn run(
     Ok(runner.ran)
 }
 
-/// The moment by which all runs should be finished, for runs with this total estimate. `None`: no limit.
+/// Returns the moment by which all runs should be finished, for runs with this total estimate. `None`: no
+/// limit.
 fn deadline(profile: Profile, began: Instant, estimate: Duration) -> Option<Instant> {
     longest(profile, estimate).map(|longest| began + longest)
 }
@@ -207,7 +208,7 @@ impl Runner<'_> {
         self.record_unmeasured(line, Outcome::Cut, names.into_iter().map(|name| (name, reason.clone())))
     }
 
-    /// The facts of a run that are known before it begins.
+    /// Returns the facts of a run that are known before it begins.
     fn run_line(&self, file: &StudyFile, planned: &PlannedRun) -> RunLine {
         RunLine {
             format: FORMAT.to_owned(),
@@ -370,7 +371,7 @@ mod tests {
         Context { bench, unisono, directory, cpus: &[0], interrupted: &|| None }
     }
 
-    /// Reports the given duration as its estimate, and takes that long.
+    /// A driver that reports the given duration as its estimate, and takes that long.
     #[derive(Debug)]
     struct Slow(Duration);
 
@@ -393,7 +394,8 @@ mod tests {
         fn line_recorded(&mut self, _: &Line, _: &str) {}
     }
 
-    /// The outcomes of three repetitions in each of two studies. `late`: how long ago the study began.
+    /// Returns the outcomes of three repetitions in each of two studies. `late` is the time since the study
+    /// began.
     fn outcomes(late: Duration) -> Vec<(String, u32, Outcome)> {
         let planned = |repetition| PlannedRun {
             variant: "slow".into(),
@@ -440,7 +442,7 @@ mod tests {
         }
     }
 
-    /// The outcomes of one run of 300 ms beside a loop that keeps a processor busy.
+    /// Returns the outcomes of one run of 300 ms beside a loop that keeps a processor busy.
     fn outcomes_beside_a_loop(background: BackgroundLoad) -> Vec<RunLine> {
         // the shell ends at once, so the loop is no descendant of this process
         let script = "(while :; do :; done) >/dev/null 2>&1 & echo $!";

@@ -18,7 +18,8 @@ pub(crate) struct TimeLeft {
 }
 
 impl TimeLeft {
-    /// Weight of the prior: as if runs of this total estimate had taken exactly their estimates.
+    /// Weight of the prior: the ratio begins as if runs of this total estimate had taken exactly their
+    /// estimates.
     const PRIOR: Duration = Duration::from_secs(5);
 
     /// An attempt counts at most this multiple of its estimate, because a hang says nothing about other runs.
@@ -62,8 +63,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A study of runs of one second, after `runs` runs with that many attempts each, which took `taken`
-    /// each.
+    /// Makes a study of runs of one second, after `runs` runs with that many attempts each, which took
+    /// `taken` each.
     fn after_runs(runs: u32, attempts: u32, taken: Duration) -> TimeLeft {
         let mut left = TimeLeft::until(None);
         for _ in 0..runs {

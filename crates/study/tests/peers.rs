@@ -93,7 +93,8 @@ fn kernels_in_c_compute_what_ours_do() {
         assert!(stencil.is_some() && clustering.is_some());
         for program in bench().iter().filter(|program| program.kind == PeerKind::Kernel) {
             let expected = if program.name.starts_with("stencil") { stencil } else { clustering };
-            // more threads than cores only if waiters sleep; spinning ones would take minutes
+            // more threads than cores only if waiters sleep; with spinning waiters the test would take
+            // minutes
             for threads in [1, if program.name.ends_with("passive") { 3 } else { 2 }] {
                 let measured = program.measure(&options(threads)).expect("a measurement");
                 assert_eq!(measured.implementation, program.name);

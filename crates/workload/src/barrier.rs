@@ -8,9 +8,9 @@
 //! ```
 //! Participants count iterations in cache lines of their own. Participant 0 also keeps the time (see
 //! `meter`) and decides when to stop: before it arrives at the last episode it writes that episode's number.
-//! Every participant that leaves an episode compares the episode's number with it. No participant can have
-//! passed that episode when its number is written, and the barrier itself publishes it, so all stop after the
-//! same iteration.
+//! Every participant that leaves an episode compares the episode's number with the written number. No
+//! participant can have passed that episode when its number is written, and the barrier itself publishes it,
+//! so all stop after the same iteration.
 //!
 //! Cost of the loop in addition to the barrier: a load of the computation, a count in a cache line of its own
 //! and a load of a line that is not written meanwhile - about a nanosecond.

@@ -16,7 +16,7 @@ pub struct Competitors {
     children: Vec<Child>,
 }
 
-/// More would measure the scheduler's queues, not a competing user.
+/// With more loops a study would measure the scheduler's queues, not a competing user.
 pub(crate) const MAX_COMPETITORS: usize = 1024;
 
 impl Competitors {

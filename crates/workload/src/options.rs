@@ -7,10 +7,11 @@ use std::str::FromStr;
 use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 
-/// The most participants that one program starts. With more, the start-up of threads would dominate.
+/// The maximum number of participants that one program starts. With more, the start-up of threads would
+/// dominate.
 pub const MAX_THREADS: usize = 1024;
 
-/// The options of a workload. The peers in C and C++ take the same flags.
+/// The options of a workload. The peers in C and C++ have the same flags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub threads: usize,

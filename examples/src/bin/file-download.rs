@@ -58,8 +58,8 @@ fn supply(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The piece that begins at `offset`. Retries if there is no reply, because the supplier may not have started
-/// yet.
+/// Returns the piece that begins at `offset`. Retries if there is no reply, because the supplier may not have
+/// started yet.
 fn piece(client: &mut Client, topic: TopicHandle, offset: i64) -> anyhow::Result<ReceivedEvent> {
     let tries = TIMEOUT.as_millis() / 100;
     for _ in 0..tries {

@@ -39,12 +39,12 @@ fn mix(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// Key number `index` of rank `rank`: all keys are different, and none is empty.
+/// Returns key number `index` of rank `rank`: all keys are different, and none is empty.
 fn key(rank: u64, index: u64) -> u64 {
     mix(((rank + 1) << 40) + index + 1)
 }
 
-/// The value of a key, by which a wrong entry is noticed.
+/// Returns the value of a key, by which a wrong entry is noticed.
 fn value(key: u64) -> u64 {
     mix(!key)
 }
@@ -62,7 +62,7 @@ impl Table {
         Ok(Self { window, ranks: job.size() as u64, slots })
     }
 
-    /// The places to search for a key, the most likely first: owner and offset.
+    /// Returns the places to search for a key, the most likely first: owner and offset.
     fn places(&self, key: u64) -> impl Iterator<Item = (Rank, i64)> + use<> {
         let (slots, all) = (self.slots, self.slots * self.ranks);
         let first = mix(key) % all;
@@ -100,7 +100,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Number of this rank's slots that hold a key.
+    /// Returns the number of this rank's slots that hold a key.
     fn occupied(&self) -> Result<u64, unisono_rma::Error> {
         let mut slots = vec![0_u64; (self.slots * SLOT) as usize];
         self.window.load(0, &mut slots)?;

@@ -56,7 +56,7 @@ impl Synchronization {
 
 const HOT: f64 = 100.0;
 
-/// One step of some rows: each point moves towards the mean of its neighbors.
+/// Computes one step of some rows: each point moves towards the mean of its neighbors.
 fn step(above: &[f64], rows: &[f64], below: &[f64], next: &mut [f64]) {
     let size = above.len();
     let count = rows.len() / size;
@@ -105,7 +105,7 @@ impl Plate {
         })
     }
 
-    /// The offset of a ghost row of step `step` in elements: from above, or from below.
+    /// Returns the offset of a ghost row of step `step` in elements: from above, or from below.
     fn ghost(&self, step: usize, from_below: bool) -> usize {
         (step % 2 * 2 + usize::from(from_below)) * self.size
     }

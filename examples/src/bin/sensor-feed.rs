@@ -62,7 +62,7 @@ fn supply(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first hot event from `number` on.
+/// Returns the first hot event from `number` on.
 fn hot(number: i64) -> i64 {
     (number..).find(|number| celsius(*number) > 40).unwrap_or(i64::MAX)
 }

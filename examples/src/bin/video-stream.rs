@@ -5,8 +5,8 @@
 //! video-stream consume & video-stream supply 300
 //! ```
 //! A late frame is useless: the broker drops it and notifies the consumer, which checks that frames and gaps
-//! together are the whole stream. If its queue is full, frames that other frames depend on stay: they are
-//! more critical. Supplier and consumer may also be the examples in C and in Python.
+//! together are the whole stream. If the consumer's queue is full, frames on which other frames depend stay,
+//! because they are more critical. Supplier and consumer may also be the examples in C and in Python.
 #![forbid(unsafe_code)]
 
 use anyhow::{bail, ensure};
@@ -35,8 +35,8 @@ struct Args {
 /// Frames are shown at 30 Hz.
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / 30);
 
-/// The size of a frame, and its criticality: every twelfth frame stands alone, every third depends on it, the
-/// others on both.
+/// Returns the size of a frame, and its criticality: every twelfth frame depends on no other frame, every
+/// third frame depends on the last of these, and all other frames depend on both.
 fn frame(number: i64) -> (usize, u8) {
     match number {
         number if number % 12 == 0 => (20_000, 2),
@@ -45,7 +45,7 @@ fn frame(number: i64) -> (usize, u8) {
     }
 }
 
-/// The value of all bytes of a frame.
+/// Returns the value of all bytes of a frame.
 fn content(number: i64) -> u8 {
     u8::try_from(number & 0xff).unwrap_or(0)
 }
@@ -79,7 +79,7 @@ fn supply(args: &Args) -> anyhow::Result<()> {
         std::thread::sleep(next.saturating_sub(start.elapsed()));
     }
     let fields = FieldSet::new().with("number", args.count).with("last", true);
-    // without its own deadline it could be dropped like the others
+    // without its own deadline this event could be dropped like the frames
     let last = EventDraft::new(&[]).with_fields(fields).critical(255).due_in(Duration::from_secs(3600));
     client.publish(video, &last)?;
     Ok(())

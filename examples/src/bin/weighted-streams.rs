@@ -5,8 +5,9 @@
 //! sudo unisono queue guard &
 //! weighted-streams video 10 10.0.0.7:5004 1500 3  10.0.0.8:5004 500 1
 //! ```
-//! The policy has to let this user put sockets into the class. When the class has less than all streams need,
-//! each gets its part by its weight, and a packet for which its socket has no room is lost.
+//! The policy has to permit this user to put sockets into the class. If the class has less bandwidth than all
+//! streams need, each stream gets a part by its weight, and a packet for which its socket has no room is
+//! lost.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, ensure};

@@ -55,7 +55,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let door = DatagramDoor::new(&KEYS.0, Duration::from_secs(30)).expect("TLS 1.3");
     let mut scene = Scene { now, program, door, ends: [End::new(Some(link)), End::new(None)] };
     let mut bytes = bytes.iter().copied();
-    // more takes long, and shows nothing else
+    // more steps take longer and reveal nothing else
     for _ in 0..400 {
         scene.leave();
         let Some(what) = bytes.next() else { break };

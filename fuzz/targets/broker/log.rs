@@ -4,12 +4,12 @@
 
 use unisono_broker::log::{FoundRecord, LoggedEvent, SegmentReader, segment_in_memory};
 
-/// Bytes of a change: where (2), what (1).
+/// The bytes of a change: its position (2), and the bits to flip there (1).
 const CHANGE: usize = 3;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     read(bytes, None);
-    // a sound segment of the first bytes, changed and cut off as the others say
+    // a valid segment whose events come from the input, then changed and cut off as the input says
     let Some((&[count, length, cut, change_count], rest)) = bytes.split_first_chunk() else { return };
     let Some((changes, rest)) = rest.split_at_checked(CHANGE * usize::from(change_count % 4)) else { return };
     let payloads: Vec<&[u8]> = rest.chunks(usize::from(length) + 1).take(usize::from(count % 16)).collect();

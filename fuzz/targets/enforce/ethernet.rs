@@ -1,5 +1,6 @@
-//! Fuzzes frames. A frame is parsed or refused, has a class or none, loses its tag, gives no further facts
-//! when it is cut shorter, and begins a run that takes other frames, or none.
+//! Fuzzes frames. A frame is parsed or refused; its first half gives no other facts than the whole frame; it
+//! gets a leaf as its class, or none; its tag is removed; and a run of frames that begins with it has
+//! consistent lengths.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
 //! Any bytes of a client of a served disk: the handshake ends, never with a class of others, and each request
-//! behind it is refused or lies within the disk.
+//! after it is refused or lies within the disk.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any bytes of a client of the guard, and any answer: a request that is understood is one that a client
-//! makes.
+//! Any bytes of a client of the guard, and any answer: a request that is parsed has a valid weight, and is
+//! equal after it is written and parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Compares two ways to share processor time by weight: turns that the fair-queuing scheduler, which also
-//! orders packets, gives (`core`), and the kernel's cpu controller.
+//! Compares two ways to share processor time by weight: turns that are granted by the same fair-queuing
+//! scheduler that orders packets (`core`), and the kernel's cpu controller.
 //!
 //! Each class is a busy loop in a control group of its own, and all are on the same processor. With `kernel`,
 //! the groups have weights; with `core`, they take turns, as with `unisono queue cpu`.
@@ -30,7 +30,7 @@ enum ProcessorBackend {
     #[serde(rename = "none")]
     Unweighted,
     Kernel,
-    /// Turns are given by start-time fair queuing.
+    /// Start-time fair queuing grants the turns.
     Core,
 }
 

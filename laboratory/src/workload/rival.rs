@@ -215,7 +215,7 @@ trait RivalOutlet {
 struct ChannelOutlet {
     client: Client,
     topic: TopicHandle,
-    /// Whether events wait for more events, so that many leave with one system call.
+    /// Whether events are buffered until more events follow, so that one system call sends many of them.
     in_batches: bool,
 }
 

@@ -7,10 +7,10 @@
 //! static build of one command ->  container: unisono-fit and its Containerfile
 //! of all:  SHA256SUMS, licences of all parts, CycloneDX SBOM; SIGNING.txt says how a maintainer signs
 //! ```
-//! All of it for x86-64, and for each other [`TargetProcessor`] whose standard library of Rust is installed.
-//! Two builds of a commit should be equal byte for byte, also in different folders: paths are replaced,
-//! times are that of the commit, and the tools have fixed versions. [`mod@again`] compares two builds. The
-//! packages are tried in fresh roots by `cargo xtask nightly packages` ([`mod@trial`]).
+//! All packages are made for x86-64, and for each other [`TargetProcessor`] if Rust's standard library for it
+//! is installed. Two builds of a commit should be equal byte for byte, also in different folders: paths are
+//! replaced, all times are the time of the commit, and the tools have fixed versions. [`mod@again`] compares
+//! two builds. The packages are tried in fresh roots by `cargo xtask nightly packages` ([`mod@trial`]).
 //!
 //! Read `release.rs` first, then a kind of package.
 
@@ -80,7 +80,7 @@ impl PackageKind {
     }
 }
 
-/// Which packages are made, and where they go.
+/// The kinds of packages to make, and the directory for them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PackageOptions {
     kinds: Vec<PackageKind>,

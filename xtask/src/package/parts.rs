@@ -26,7 +26,7 @@ pub(super) struct LinkedCrate {
     folder: PathBuf,
 }
 
-/// The crates that are linked into the program or the library, sorted.
+/// Returns the crates that are linked into the program or the library, sorted.
 pub(super) fn linked_crates(processor: TargetProcessor) -> anyhow::Result<Vec<LinkedCrate>> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1", "--locked", "--filter-platform", processor.target()]);
@@ -82,7 +82,7 @@ fn linked_crate(package: &Value) -> LinkedCrate {
     }
 }
 
-/// The licence texts of all parts, each text once, with the parts that it is for.
+/// Returns the licence texts of all parts, each text once, with the parts that it is for.
 pub(super) fn licence_texts(processor: TargetProcessor) -> anyhow::Result<String> {
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut index = String::new();

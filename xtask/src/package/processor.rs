@@ -1,4 +1,4 @@
-//! The processors that packages are made for, and the names that others have for them.
+//! The processors that packages are made for, and their names in package formats and compilers.
 
 use super::run_quietly;
 use anyhow::Context;
@@ -8,16 +8,17 @@ use std::process::Command;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetProcessor {
-    /// That of the machines which make packages: its programs run while packages are made.
+    /// The processor of the machines that make packages: programs for it run while packages are made.
     X86_64,
-    /// Built by a cross compiler, if Rust's standard library for it is installed.
+    /// Packages for this processor are made by a cross compiler, if Rust's standard library for it is
+    /// installed.
     Aarch64,
 }
 
 impl TargetProcessor {
     pub(super) const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
-    /// The name in wheels, RPM packages and tarballs.
+    /// Returns the name in wheels, RPM packages and tarballs.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
@@ -32,7 +33,7 @@ impl TargetProcessor {
         }
     }
 
-    /// The target of programs with a shared C library, as cargo names it.
+    /// Returns the target of programs with a shared C library, as cargo names it.
     pub(super) fn target(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64-unknown-linux-gnu",
@@ -40,7 +41,7 @@ impl TargetProcessor {
         }
     }
 
-    /// The target of programs without a shared library.
+    /// Returns the target of programs without a shared library.
     pub(super) fn static_target(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64-unknown-linux-musl",
@@ -58,7 +59,7 @@ pub(crate) fn has_standard_library(target: &str) -> anyhow::Result<bool> {
     Ok(names.any(|name| name.to_string_lossy().starts_with("libstd-")))
 }
 
-/// The reason why nothing is built for a target, with the remedy.
+/// Returns the reason why nothing is built for a target, with the remedy.
 pub(crate) fn missing_library(target: &str) -> String {
     format!("Rust's standard library for {target} is not installed: rustup target add {target}")
 }

@@ -111,14 +111,14 @@ impl Release {
     }
 }
 
-/// A file of the folder `packaging`, with words between @ replaced.
+/// Returns a file of the folder `packaging`, with words between @ replaced.
 pub(super) fn template(file: &str, words: &[(&str, &str)]) -> anyhow::Result<String> {
     let path = workspace().join("packaging").join(file);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     Ok(words.iter().fold(text, |text, (word, value)| text.replace(&format!("@{word}@"), value)))
 }
 
-/// The group whose members may connect to the event broker.
+/// Writes the group whose members may connect to the event broker.
 pub(super) fn write_group(prefix: &InstallPrefix) -> anyhow::Result<()> {
     for (file, below) in [
         ("sysusers.conf", "lib/sysusers.d/unisono.conf"),

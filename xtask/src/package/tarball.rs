@@ -44,7 +44,7 @@ fn name(processor: TargetProcessor) -> String {
     format!("unisono-{VERSION}-linux-{}", processor.name())
 }
 
-/// The path of the archive.
+/// Returns the path of the archive.
 pub(super) fn archive_of(dist: &Path, processor: TargetProcessor) -> PathBuf {
     dist.join(format!("{}.tar.gz", name(processor)))
 }

@@ -15,7 +15,7 @@ const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
 /// The oldest glibc that a package runs with: RHEL 8's. Ubuntu 20.04 has 2.31, Debian 11 has 2.31.
 pub(super) const GLIBC: &str = "2.28";
 
-/// Where the tools and the staged files are.
+/// Returns the directory of the tools and the staged files.
 pub(super) fn directory() -> PathBuf {
     std::path::absolute(target().join("package")).unwrap_or_else(|_| target().join("package"))
 }
@@ -44,16 +44,17 @@ pub(super) fn build(processor: TargetProcessor) -> anyhow::Result<PathBuf> {
     build_in(&std::path::absolute(target()).context("the target directory")?, cargo, triple, &[])
 }
 
-/// The C library inside a program that needs no shared one.
+/// The C library that is linked into a static program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StaticLibrary {
     Musl,
-    /// This machine's: for its processor, where Rust's standard library for musl is not installed.
+    /// This machine's glibc, for this machine's processor, if Rust's standard library for musl is not
+    /// installed.
     Glibc,
 }
 
 impl StaticLibrary {
-    /// The library for programs of a processor; `None`: nothing can be built for it.
+    /// Returns the library for programs of a processor; `None`: nothing can be built for it.
     pub(super) fn installed(processor: TargetProcessor) -> anyhow::Result<Option<Self>> {
         Ok(match has_standard_library(processor.static_target())? {
             true => Some(Self::Musl),
@@ -70,8 +71,8 @@ impl StaticLibrary {
     }
 }
 
-/// Builds a program that needs no shared library. Returns its directory. The target directory is another
-/// one, because all dependencies are compiled with other flags.
+/// Builds a program that needs no shared library. Returns its directory. The build has a target directory of
+/// its own, because all dependencies are compiled with other flags.
 pub(super) fn build_static(
     package: &str,
     processor: TargetProcessor,
@@ -89,7 +90,7 @@ pub(super) fn build_static(
     build_in(&directory().join("static"), cargo, triple, &["-Ctarget-feature=+crt-static"])
 }
 
-/// A command of cargo that compiles C and links by zig, for other C libraries and processors, too.
+/// Returns a cargo command that compiles C and links with zig, also for other C libraries and processors.
 pub(super) fn cargo_with_zig(command: &str) -> anyhow::Result<Command> {
     let tools = tools()?;
     let mut cargo = Command::new(tools.join("cargo-zigbuild"));
@@ -108,8 +109,8 @@ fn build_in(target: &Path, mut cargo: Command, triple: &str, flags: &[&str]) -> 
     Ok(target.join(triple).join("release"))
 }
 
-/// Replaces the folders of this machine in what is built, and leaves out debugging information, which names
-/// them.
+/// Replaces this machine's paths in the built files, and omits debugging information, which contains such
+/// paths.
 fn reproducibly(cargo: &mut Command, triple: &str, more: &[&str]) -> anyhow::Result<()> {
     let workspace = fs::canonicalize(workspace()).context("the workspace")?;
     let registry = cargo_home()?.join("registry/src");

@@ -1,7 +1,7 @@
 //! The trial of packages (`cargo xtask nightly packages`): each is installed in a fresh Debian root, does a
-//! first task of each sort there, and is removed; the program for containers runs in one (runc); programs for
-//! another processor run under QEMU's user mode.
-//! `packaging/trial` has the scripts that run inside.
+//! first task of each sort there, and is removed; the program for containers runs in a container (runc);
+//! programs for another processor run under QEMU's user mode. `packaging/trial` has the scripts that run
+//! inside.
 
 use super::processor::{TargetProcessor, missing_library};
 use super::toolchain::{self, tools};
@@ -46,7 +46,7 @@ pub(crate) fn trial() -> StepVerdict {
     verdict
 }
 
-/// The first tasks of the programs for another processor, if they were made.
+/// Does the first tasks of the programs for another processor, if these programs were made.
 fn emulated(dist: &Path, processor: TargetProcessor) -> StepVerdict {
     let name = processor.name();
     if !tarball::archive_of(dist, processor).exists() {

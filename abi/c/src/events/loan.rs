@@ -76,9 +76,9 @@ pub unsafe extern "C" fn unisono_loan(
     })
 }
 
-/// Publishes the event of a loan, as unisono_publish() does. Do not write its memory afterwards: consumers
-/// read it. It stays mapped until unisono_loan_return(). `deadline_ns` replaces the draft's deadline; 0: the
-/// draft's.
+/// Publishes the event of a loan, as unisono_publish() does. Do not write to the loan's memory afterwards,
+/// because consumers read it. The memory stays mapped until unisono_loan_return(). `deadline_ns` replaces the
+/// draft's deadline; 0 keeps the draft's deadline.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_publish_loan(
     client: *mut ClientHandle,
@@ -100,8 +100,8 @@ pub unsafe extern "C" fn unisono_publish_loan(
     })
 }
 
-/// As unisono_publish_loan(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT: as
-/// for unisono_publish_within().
+/// Like unisono_publish_loan(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT has
+/// the same meaning as for unisono_publish_within().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_publish_loan_within(
     client: *mut ClientHandle,

@@ -13,7 +13,7 @@ use unisono_events_client::{
     Advertisement, EventDraft, FieldSet, FieldValue, Instant, KeptHistory, PublishOutcome, PublishProgress,
 };
 
-/// Only the strongest living supplier of the topic is heard; the others stand by.
+/// Consumers get only the events of the topic's strongest living supplier; all other suppliers stand by.
 pub const UNISONO_TOPIC_EXCLUSIVE: u32 = 1;
 /// The broker may redeliver events until they are acknowledged.
 pub const UNISONO_TOPIC_RELIABLE: u32 = 2;
@@ -34,13 +34,13 @@ pub struct TopicOptions {
     pub deadline_ns: u64,
     /// A sum of UNISONO_TOPIC_EXCLUSIVE and UNISONO_TOPIC_RELIABLE.
     pub flags: u32,
-    /// Among the suppliers of an exclusive topic, the supplier with the greatest strength is heard.
+    /// Consumers of an exclusive topic get the events of the supplier with the greatest strength.
     pub strength: u32,
     /// Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
     /// frame (crates/events-wire/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers
-    /// share the queue of a subscription. "{\"order\": \"publication\"}" lets no consumer get an event before
-    /// an earlier one of this supplier. "{\"content\": {\"type\": \"application/cbor\"}}" gives each event
-    /// without it the field content_type; "schema" beside "type" gives the field schema.
+    /// share the queue of a subscription. "{\"order\": \"publication\"}" ensures that no consumer gets an
+    /// event before an earlier event of this supplier. "{\"content\": {\"type\": \"application/cbor\"}}"
+    /// adds the field content_type to each event that lacks it; "schema" beside "type" adds the field schema.
     pub more: *const c_char,
 }
 
@@ -272,9 +272,9 @@ pub unsafe extern "C" fn unisono_flush(client: *mut ClientHandle) -> CallStatus 
     ffi_events_call(|| Ok(unsafe { connection(client) }?.client.flush()?))
 }
 
-/// As unisono_publish(), but waits no longer than `timeout_ns` for room. After UNISONO_STATUS_TIMED_OUT: if
-/// `*taken` is 0, publish the event again; otherwise it leaves with later calls, such as
-/// unisono_flush_within(). A program that receives its own events by another connection takes them meanwhile.
+/// Like unisono_publish(), but waits no longer than `timeout_ns` for room. After UNISONO_STATUS_TIMED_OUT: if
+/// `*taken` is 0, publish the event again; otherwise later calls, such as unisono_flush_within(), send it. A
+/// program that receives its own events over another connection must receive them in the meantime.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_publish_within(
     client: *mut ClientHandle,
@@ -297,8 +297,8 @@ pub unsafe extern "C" fn unisono_publish_within(
     })
 }
 
-/// As unisono_flush(), but waits no longer than `timeout_ns`. UNISONO_STATUS_TIMED_OUT: some events are still
-/// in this process.
+/// Like unisono_flush(), but waits no longer than `timeout_ns`. UNISONO_STATUS_TIMED_OUT: some events are
+/// still in this process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_flush_within(client: *mut ClientHandle, timeout_ns: u64) -> CallStatus {
     ffi_events_call(|| {
@@ -310,8 +310,8 @@ pub unsafe extern "C" fn unisono_flush_within(client: *mut ClientHandle, timeout
 }
 
 /// Publishes an event if no consumer would block it, and waits for the event's outcome.
-/// UNISONO_STATUS_REFUSED: no consumer got it; the text names the refuser and the reason. `published` may be
-/// NULL.
+/// UNISONO_STATUS_REFUSED: no consumer got the event; the text names the refuser and the reason. `published`
+/// may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_try_publish(
     client: *mut ClientHandle,

@@ -55,7 +55,8 @@ pub struct SubscriptionOptions {
     pub full: c_int,
     /// A value of unisono_late.
     pub late: c_int,
-    /// The number of earlier events to receive as well; the topic has to keep at least as many.
+    /// The number of events that a topic must keep for late subscribers, or the subscription does not get it.
+    /// All kept events arrive, also if there are more.
     pub last: usize,
     /// An event that is not acknowledged within this time is delivered again, at most 16 times or as often as
     /// "again" in `more` says; 0: no event needs an acknowledgment, unless "again" is in `more`.
@@ -78,7 +79,7 @@ pub enum ReceptionCode {
     Gap = 2,
     /// A supplier will publish no more events.
     Gone = 3,
-    /// Another supplier of an exclusive topic is heard from now on.
+    /// From now on the events of an exclusive topic come from another supplier.
     Owner = 4,
     /// The topic no longer meets the subscription's requirements.
     Mismatch = 5,
@@ -104,9 +105,9 @@ pub const UNISONO_EVENT_RETAINED: u32 = 2;
 /// The event is delivered again unless the program acknowledges it.
 pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 
-/// An event or a notice that has come. All of it is valid until unisono_event_free, and the library does not
-/// change it. Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the
-/// broker, or its supplier, can write, of which at most four payloads are held at a time; further ones are
+/// A received event or notice. All of it is valid until unisono_event_free, and the library does not change
+/// it. Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker,
+/// or the event's supplier, can write. At most four payloads are held there at a time; further payloads are
 /// copied. A supplier that is broken or hostile can change such a payload at any time, also after it was
 /// checked. Where the supplier is not trusted, copy the payload first, and check and use the copy. All else
 /// in the structure is a copy.
@@ -130,7 +131,7 @@ pub struct EventView {
     /// Sorted by name, ascending.
     pub fields: *const EventField,
     pub field_count: usize,
-    /// The other events of a correlation, in order of arrival.
+    /// The other events of a correlation, in the order of the subscription's interests.
     pub with: *const *const EventView,
     pub with_count: usize,
     /// The time of publication, on the clock of unisono_now(). TICK: the end of the period. SILENCE: the
@@ -370,8 +371,8 @@ unsafe fn subscription(options: *const SubscriptionOptions) -> Result<Subscripti
     Ok(made)
 }
 
-/// Subscribes to events, and waits until the broker agrees. `*number` becomes the subscription's number; its
-/// events carry it.
+/// Subscribes to events, and waits until the broker agrees. `*number` becomes the subscription's number,
+/// which its events carry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_subscribe(
     client: *mut ClientHandle,
@@ -391,7 +392,7 @@ pub unsafe extern "C" fn unisono_subscribe(
     })
 }
 
-/// Ends a subscription. Events that were on their way may still arrive, with number 0.
+/// Ends a subscription. Events in flight may still arrive, with number 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_unsubscribe(client: *mut ClientHandle, number: u32) -> CallStatus {
     ffi_events_call(|| {

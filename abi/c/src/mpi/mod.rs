@@ -52,7 +52,7 @@ const PEER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 /// The host MPI's progress.
 pub type ProgressCall = extern "C" fn();
 
-/// A hook that makes progress for the host MPI, and the interval of its calls.
+/// Makes a hook that makes progress for the host MPI; returns it with the interval of its calls.
 fn progress_hook(progress: ProgressCall) -> (StdDuration, Box<dyn FnMut() -> HookOutcome + Send>) {
     let moved = Ticks::from_duration(MOVED_SOMETHING);
     let call = move || {

@@ -1,11 +1,11 @@
 //! The preloaded libraries: the preload itself with a bridge for each ABI, which are part of this crate, and
 //! bridges that an `mpicc` compiles for MPIs of another ABI.
 //!
-//! The cache holds them in one directory, together with a link to the core (`libunisono.so`), because the
-//! preload opens its bridges and the core from its own directory. The directory's name is a hash of all
-//! inputs. The ranks of a job start at the same time: one rank takes a lock and writes the files, and the
-//! others wait for it. The cache is private, because another user with write access could replace the library
-//! that the program preloads.
+//! The cache holds these libraries in one directory, together with a link to the core (`libunisono.so`),
+//! because the preload opens its bridges and the core from its own directory. The directory's name is a hash
+//! of all inputs. The ranks of a job start at the same time: one rank takes a lock and writes the files, and
+//! the others wait for it. The cache is private, because another user with write access could replace the
+//! library that the program preloads.
 
 use crate::Error;
 use std::ffi::OsStr;
@@ -77,9 +77,9 @@ fn preloadable(path: &Path) -> Result<(), String> {
     wrong.map_or(Ok(()), |wrong| Err(format!("a path with {wrong:?} cannot be preloaded")))
 }
 
-/// The path of the core, in the directory of the program `unisono` or, in an installed tree, in the prefix's
-/// directory of libraries: `lib`, or the directories of Debian's and Red Hat's packages.
-/// Fails with [`Error::NoCore`].
+/// Returns the path of the core: in the directory of the program `unisono` or, in an installed tree, in the
+/// prefix's directory of libraries: `lib`, or the directories of Debian's and Red Hat's packages. Fails with
+/// [`Error::NoCore`].
 pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
     let beside = unisono.with_file_name(CORE);
     let installed = unisono.parent().and_then(Path::parent).into_iter().flat_map(|prefix| {

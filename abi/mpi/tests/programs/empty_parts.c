@@ -1,6 +1,6 @@
 /*
  * Shared and allocated windows of which some or all parts have no bytes: prints what their queries say, which
- * is to be the same on the MPI alone. Also the name of no window.
+ * is to be the same on the MPI alone. Also queries the name of MPI_WIN_NULL.
  */
 #include "check.h"
 

@@ -188,7 +188,7 @@ static void reductions(MPI_Comm comm, int own, int members, int length)
 	note(wide_in, sizeof wide_in);
 }
 
-/* On a ring of all members: two neighbours, who may be the same rank, or this one. */
+/* Exchanges on a ring of all members: the two neighbours may be the same rank, or this rank. */
 static void neighbours(MPI_Comm comm, int members, int length)
 {
 	int dimensions[] = { members }, periods[] = { 1 };

@@ -1,4 +1,4 @@
-/* Ranks that compute 20 us and meet at a barrier, so often as the argument says. */
+/* Ranks that compute for 20 us and meet at a barrier, as many times as the argument says. */
 #include <mpi.h>
 #include <stdlib.h>
 

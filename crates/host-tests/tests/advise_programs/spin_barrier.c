@@ -1,4 +1,4 @@
-/* As ggml's thread pool does it: threads that share a computation of 100 us and meet at a barrier at which
+/* Works like ggml's thread pool: threads that share a computation of 100 us and meet at a barrier at which
  * they only spin. No variable changes their number or their wait. Arguments: threads, rounds. */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* As an inference server does it: a model that is asked 50 times a second and takes 2 ms of one thread, while
+/* Works like an inference server: a model that is asked 50 times a second and takes 2 ms of one thread, while
  * another thread of its pool spins on the empty queue all the time. */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -83,7 +83,7 @@ impl QueueUnderTest {
         (record.author.process, worker)
     }
 
-    /// Returns, as text, the state of the device that a policy changes.
+    /// Returns, as text, the part of the device's state that a policy changes.
     pub(crate) fn looks(&self) -> String {
         let near = self.hosts.name(0);
         let links = ip(&["-n", near, "-br", "link"]).expect("it lists");

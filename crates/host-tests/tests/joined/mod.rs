@@ -146,7 +146,7 @@ impl Counters {
         }
     }
 
-    /// Waits until the join counts so many other hosts.
+    /// Waits until the join counts this number of other hosts.
     pub(crate) fn hosts(&mut self, class: &str, count: usize) {
         self.until(class, |of| of["hosts"].as_array().is_some_and(|hosts| hosts.len() == count));
     }

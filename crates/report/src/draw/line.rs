@@ -2,7 +2,7 @@
 //! greatest, and a dot for each run if there are more than three.
 //!
 //! The band and the dots matter: a line of medians alone would hide that a variant has two modes. On a wide
-//! page the names stand at the ends of their lines, on a phone above the plot.
+//! page the names are at the ends of their lines, on a phone above the plot.
 
 use super::axis::{self, Plot};
 use super::legend;
@@ -18,7 +18,7 @@ use unisono_text::counted;
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) style: VariantStyle,
-    /// In ascending order of x.
+    /// The points in ascending order of x.
     pub(crate) points: Vec<Point>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct LineSeries<'a> {
     pub(crate) says_y: &'a dyn Fn(f64) -> String,
     /// A horizontal line with its label.
     pub(crate) reference: Option<(f64, &'a str)>,
-    /// The paper's lines, drawn dashed behind ours.
+    /// The paper's lines, drawn dashed behind those of the study.
     pub(crate) paper: &'a [Shape],
     /// Further values that the x axis must include, so that two charts have the same axis.
     pub(crate) x_also: &'a [f64],
@@ -87,7 +87,7 @@ const MAX_RUNS_WITHOUT_DOTS: usize = 3;
 /// Dots of runs that are closer than this many pixels are drawn once.
 const MIN_DOT_DISTANCE: f64 = 0.4;
 
-/// Names wider than this (in pixels) stand above the plot, which keeps two thirds of the width.
+/// Names wider than this (in pixels) are placed above the plot, which keeps two thirds of the width.
 const MAX_NAMES_WIDTH: f64 = 220.0;
 
 pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {

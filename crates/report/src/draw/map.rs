@@ -1,5 +1,5 @@
 //! A map of ratios: a row for each variant, a column for each value of a parameter. The darker a cell, the
-//! farther its ratio is from no difference; the color tells on which side.
+//! farther its ratio is from no difference; the color shows on which side.
 //!
 //! A map shows at a glance where a mechanism pays. Each cell also has the number, so nothing depends on color
 //! alone.
@@ -72,8 +72,8 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
     canvas.finish(above + 22.0 + extra_height(&label), map.id, map.title, map.description)
 }
 
-/// The class of a cell: darker from a factor of 2 on, and again from 8 on. The classes are shared with other
-/// charts and differ in how strongly they fill.
+/// Returns the class of a cell: darker from a factor of 2 on, and again from 8 on. The classes are shared
+/// with other charts and differ in how strongly they fill.
 fn shade(ratio: f64) -> Option<&'static str> {
     match ratio.max(1.0 / ratio) {
         far if far >= 8.0 => Some("run"),

@@ -1,8 +1,8 @@
 //! Draws charts: numbers in, SVG out. [`crate::chart_figure`] decides which charts are drawn.
 //!
-//! One file for each concept: [`scale`] computes positions, [`axis`] labels them, [`text`] keeps labels
-//! apart, [`style`] tells variants apart, [`svg`] and [`path`] write; [`line`](mod@line), [`strip`], [`bars`]
-//! and [`map`] are the charts.
+//! One file for each concept: [`scale`] computes positions, [`axis`] labels them, [`text`] keeps labels from
+//! overlapping, [`style`] gives each variant a color and a marker, [`svg`] and [`path`] write SVG;
+//! [`line`](mod@line), [`strip`], [`bars`] and [`map`] are the charts.
 
 pub(crate) mod axis;
 pub(crate) mod bars;

@@ -22,7 +22,7 @@ pub(crate) struct PixelScale {
 }
 
 impl PixelScale {
-    /// A scale that shows all finite `values` between the pixels `from` and `to`.
+    /// Returns a scale that shows all finite `values` between the pixels `from` and `to`.
     pub(crate) fn new(kind: record::Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         // spans beyond 1e300 overflow; no measured value is that large
         let values: Vec<f64> = values.filter(|v| v.is_finite()).map(|v| v.clamp(-1e300, 1e300)).collect();
@@ -63,7 +63,7 @@ impl PixelScale {
         Self { kind: record::Scale::Log, low, high, from: from + slot, to, zero }
     }
 
-    /// The position of a value, limited to the scale's ends.
+    /// Returns the position of a value, limited to the scale's ends.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let share = match self.kind {
             record::Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -76,7 +76,7 @@ impl PixelScale {
         self.from + share * (self.to - self.from)
     }
 
-    /// The position between the zero and the logarithmic part, if there is a zero.
+    /// Returns the position between the zero and the logarithmic part, if there is a zero.
     pub(crate) fn gap(&self) -> Option<f64> {
         self.zero.map(|zero| (zero + self.from) / 2.0)
     }
@@ -122,7 +122,7 @@ impl PixelScale {
     }
 }
 
-/// The least of 1, 2, 2.5, 5 times a power of ten that is not less than `rough`.
+/// Returns the least of 1, 2, 2.5, 5 times a power of ten that is not less than `rough`.
 fn nice_step(rough: f64) -> f64 {
     if !(1e-300..=1e300).contains(&rough) {
         return if rough > 1e300 { 1e300 } else { 1e-300 };

@@ -1,11 +1,11 @@
 //! Chooses a color and a marker for each variant, the same ones in every chart of a report.
 //!
-//! There are eight colors that the color-blind can tell apart (after Okabe and Ito, darkened or lightened
+//! There are eight colors that the color-blind can distinguish (after Okabe and Ito, darkened or lightened
 //! until each has a contrast of 4.5 to 1 against the page) and eight shapes, so 64 styles; the first eight
-//! differ in both. In all studies of a topic a style means one variant. A variant that occurs under the same
-//! name in another topic keeps its style there. Within a study colors repeat only after eight variants, and
-//! those of a chart's own variants differ as long as there are eight. The colors themselves are in
-//! `style.css`, once for light and once for dark pages.
+//! differ in both. In all studies of a topic a style belongs to a single variant. A variant that occurs under
+//! the same name in another topic keeps its style there. Within a study colors repeat only after eight
+//! variants, and those of a chart's own variants differ as long as there are eight. The colors themselves are
+//! in `style.css`, once for light and once for dark pages.
 //!
 //! Reference: M. Okabe, K. Ito, *Color Universal Design*, 2008.
 
@@ -23,19 +23,19 @@ const COLOURS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
 const SHAPES: [MarkerShape; 8] = MarkerShape::ALL;
 const STYLES: usize = COLOURS.len() * SHAPES.len();
 
-/// The `nth` style. Each round of eight has all colors and all shapes, paired differently from the earlier
-/// rounds.
+/// Returns the `nth` style. Each round of eight has all colors and all shapes, paired differently from the
+/// earlier rounds.
 fn nth_style(nth: usize) -> VariantStyle {
     let (round, at) = (nth / COLOURS.len() % SHAPES.len(), nth % COLOURS.len());
     VariantStyle { class: COLOURS[at], shape: SHAPES[(at + round) % SHAPES.len()] }
 }
 
-/// A color that is not among these; the last one if all are.
+/// Returns a color that is not among these; the last one if all are.
 pub(crate) fn unused_class(used: &[&str]) -> &'static str {
     COLOURS.into_iter().find(|class| !used.contains(class)).unwrap_or(COLOURS[COLOURS.len() - 1])
 }
 
-/// Styles of variants that most studies have, so that these look the same from report to report.
+/// Styles of variants that most studies have, so that these variants look the same in every report.
 const KNOWN: [(&str, usize); 9] = [
     ("gang", 0),
     ("gangs", 0),
@@ -60,12 +60,12 @@ impl VariantStyles {
         self.by_name.get(name).copied().map(nth_style)
     }
 
-    /// The style of a variant; for an unknown name the first style.
+    /// Returns the style of a variant; for an unknown name the first style.
     pub(crate) fn style(&self, name: &str) -> VariantStyle {
         self.known(name).unwrap_or_else(|| nth_style(0))
     }
 
-    /// The `index`-th style that no variant of the study has, for lines that are no variant.
+    /// Returns the `index`-th style that no variant of the study has, for lines that are no variant.
     pub(crate) fn unassigned(&self, index: usize) -> VariantStyle {
         let free = (0..STYLES).filter(|style| !self.by_name.values().any(|used| used == style));
         nth_style(free.cycle().nth(index % STYLES).unwrap_or(index))
@@ -84,8 +84,8 @@ pub(crate) struct ReportStyles {
 
 impl ReportStyles {
     /// Assigns styles to the variants of a study. `variants`: pairs of the name in the records and the name
-    /// that readers see. `charts`: the variants of each chart that has not all of them; they get different
-    /// colors first.
+    /// that readers see. `charts`: the variants of each chart that does not show all variants; variants of
+    /// the same chart get different colors first.
     pub(crate) fn assign_study(
         &mut self,
         topic: &str,

@@ -1,8 +1,8 @@
 //! Writes SVG: a canvas with a size. Text is always escaped, and numbers are always finite.
 //!
 //! A chart that is visible at once is drawn twice, for a phone and for a wide window, and the style sheet
-//! shows the drawing that fits. A drawing scaled down from a desk to a phone would be unreadable. A folded
-//! chart is drawn once, at the width of a phone, because most of a page's bytes are such charts.
+//! shows the drawing that fits. A drawing scaled down from a desktop screen to a phone would be unreadable. A
+//! folded chart is drawn once, at the width of a phone, because most of a page's bytes are such charts.
 
 use super::path::PathData;
 use super::text::LEADING;
@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 pub(crate) enum ViewPort {
     /// A screen at least 360 pixels wide.
     Phone,
-    /// A tablet, a desk, paper.
+    /// A tablet, a desktop screen, paper.
     Wide,
     Folded,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Canvas {
     body: String,
 }
 
-/// A coordinate with one decimal; values that are not finite become 0.
+/// Returns a coordinate with one decimal; values that are not finite become 0.
 pub(crate) fn at(value: f64) -> String {
     let value = if value.is_finite() { value.clamp(-1e6, 1e6) } else { 0.0 };
     let text = format!("{value:.1}");
@@ -84,7 +84,7 @@ impl Canvas {
         self.window != ViewPort::Wide
     }
 
-    /// A straight line; `class` must be a literal of this crate.
+    /// Draws a straight line; `class` must be a literal of this crate.
     pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         self.strokes(class, &[(from, to)]);
     }
@@ -113,7 +113,7 @@ impl Canvas {
         );
     }
 
-    /// A line through points; the style sheet fills a closed one.
+    /// Draws a line through points; the style sheet fills a closed line.
     pub(crate) fn path(&mut self, class: &str, points: &[(f64, f64)], closed: bool) {
         if points.is_empty() {
             return;
@@ -159,15 +159,15 @@ impl Canvas {
         let _ = write!(self.body, r#"<text x="{x}" y="{y}">{}</text>"#, Escaped(text));
     }
 
-    /// The lines of a text, the first at `position`.
+    /// Writes the lines of a text, the first at `position`.
     pub(crate) fn lines(&mut self, class: &str, position: (f64, f64), anchor: Anchor, lines: &[String]) {
         for (i, line) in lines.iter().enumerate() {
             self.text(class, (position.0, position.1 + i as f64 * LEADING), anchor, line);
         }
     }
 
-    /// A marker of the given shape. On a wide page browsers show `says` when the pointer rests on it. The
-    /// page holds the shape itself once ([`marks`]).
+    /// Draws a marker of the given shape. On a wide page browsers show `says` when the pointer rests on it.
+    /// The page holds the shape itself once ([`marks`]).
     pub(crate) fn marker(
         &mut self,
         shape: MarkerShape,
@@ -188,7 +188,7 @@ impl Canvas {
         }
     }
 
-    /// The outline of a marker, larger than the markers of runs.
+    /// Draws the outline of a marker, larger than the markers of runs.
     pub(crate) fn outline(&mut self, class: &str, shape: MarkerShape, centre: (f64, f64), size: f64) {
         let _ = write!(self.body, r#"<path class="{class}" d="{}"/>"#, shape.outline(centre, size));
     }
@@ -256,7 +256,7 @@ impl MarkerSize {
         }
     }
 
-    /// An id that no slug can equal, because slugs have no underscore.
+    /// Returns an id that no slug can equal, because slugs have no underscore.
     fn id(self, shape: MarkerShape) -> String {
         let size = match self {
             MarkerSize::Run => "r",
@@ -290,7 +290,7 @@ impl MarkerShape {
         MarkerShape::Cross,
     ];
 
-    /// Path data with a radius of about `size`.
+    /// Returns path data with a radius of about `size`.
     fn outline(self, (x, y): (f64, f64), size: f64) -> String {
         let polygon = |points: &[(f64, f64)]| {
             let mut path = PathData::default();

@@ -18,7 +18,7 @@ struct Label {
     text: String,
 }
 
-/// All texts of a drawing, with their estimated widths.
+/// Returns all texts of a drawing, with their estimated widths.
 fn labels(svg: &str) -> Vec<Label> {
     let attribute = |tag: &str, name: &str| {
         let rest = tag.split_once(&format!(" {name}=\""))?.1;
@@ -59,7 +59,7 @@ fn labels(svg: &str) -> Vec<Label> {
         .collect()
 }
 
-/// The style of the `index`-th variant of a study.
+/// Returns the style of the `index`-th variant of a study.
 fn nth(index: usize) -> VariantStyle {
     ReportStyles::default().assign_study("", &[], &[]).unassigned(index)
 }
@@ -234,7 +234,7 @@ fn a_line_has_a_band_a_dot_a_run_and_a_place_for_zero() {
     insta::assert_snapshot!(line::draw(&lines, ViewPort::Wide).replace('>', ">\n"));
 }
 
-/// A bound on bytes per point, because the page of all studies has thousands of points and a megabyte.
+/// The bytes per point are bounded, because the page of all studies has thousands of points and a megabyte.
 #[test]
 fn a_point_of_four_runs_takes_few_bytes() {
     let point = |at: i32| {

@@ -6,12 +6,12 @@
 /// Font size of ticks and labels, in pixels.
 pub(crate) const SIZE: f64 = 12.0;
 
-/// An upper estimate of a text's width in pixels.
+/// Returns an upper estimate of a text's width in pixels.
 pub(crate) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }
 
-/// An upper estimate of the width of a text in bold.
+/// Returns an upper estimate of the width of a text in bold.
 pub(crate) fn bold(text: &str, size: f64) -> f64 {
     width(text, size * 1.14)
 }
@@ -60,7 +60,7 @@ pub(crate) fn wrap(text: &str, room: f64, size: f64) -> Vec<String> {
     lines
 }
 
-/// The height of all lines after the first.
+/// Returns the height of all lines after the first.
 pub(crate) fn extra_height(lines: &[String]) -> f64 {
     lines.len().saturating_sub(1) as f64 * LEADING
 }

@@ -42,7 +42,7 @@ impl Dice {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A value around `value`, within `share` of it.
+    /// Returns a value around `value`, within `share` of it.
     fn about(&mut self, value: f64, share: f64) -> f64 {
         value * (1.0 + share * (self.unit() + self.unit() - 1.0))
     }
@@ -129,7 +129,7 @@ const VARIANTS: [(&str, &str); 5] = [
     ("high", "App 2 at nice -20"),
 ];
 
-/// The records of a situation.
+/// Returns the records of a situation.
 pub(crate) fn records(situation: Situation) -> Vec<Line> {
     let mut book = Book { lines: Vec::new(), dice: Dice(42), sequence: 0, situation };
     waiting(&mut book);
@@ -141,7 +141,7 @@ pub(crate) fn records(situation: Situation) -> Vec<Line> {
     book.lines
 }
 
-/// The records as a file's text.
+/// Returns the records as a file's text.
 pub(crate) fn text(situation: Situation) -> String {
     let line = |line: &Line| serde_json::to_string(line).expect("records serialize") + "\n";
     records(situation).iter().map(line).collect()
@@ -279,7 +279,7 @@ fn barriers(book: &mut Book) {
     );
 }
 
-/// The rate that plain Linux, pinned threads or gangs deliver at an interval, for two BARRIERs.
+/// Returns the rate that plain Linux, pinned threads or gangs deliver at an interval, for two BARRIERs.
 fn delivered(book: &mut Book, variant: &str, interval_us: f64) -> f64 {
     let ideal = 1e6 / (interval_us + 0.08);
     let gain = 1.0 + 1.5 * (-((interval_us.max(0.01).ln() - 10f64.ln()) / 1.2).powi(2)).exp();

@@ -1,10 +1,11 @@
 //! Waiting for a flag that another member of this host signals.
 //!
 //! The idea: the adaptive policy of `unisono-sync`, with two facts that only a job knows: whether members
-//! outnumber processors, and the recent cost of waiting. The latter is a regime like the barrier's, but each
-//! member has its own, because members wait for different events. A waiter checks ten times a second whether
-//! a member is gone. Cost: nothing in the first moment of a wait, then one addition for each wait. When not
-//! to use: for fences, because they are barrier episodes and wait in the barrier.
+//! outnumber processors, and the recent cost of waiting. The recent cost is recorded as a regime, as in the
+//! barrier, but each member has a regime of its own, because members wait for different events. A waiter
+//! checks ten times a second whether a member is gone. Cost: nothing in the first moment of a wait, then one
+//! addition for each wait. When not to use: for fences, because they are barrier episodes and wait in the
+//! barrier.
 
 use super::HostMembers;
 use unisono_linux::clock::{Duration, Instant, now};
@@ -17,7 +18,7 @@ use unisono_sync::{
 #[derive(Debug)]
 pub(crate) struct FlagWaiter {
     waiter: Waiter,
-    /// The line of this waiter's regime.
+    /// The cache line that holds this waiter's regime.
     lines: Lines,
 }
 
@@ -82,8 +83,8 @@ impl FlagWaiter {
 struct FlagWatch<'a> {
     host: &'a HostMembers,
     until: Option<Instant>,
-    /// The check for gone members reads a line of each member. One call in 16 makes it: about one check in 16
-    /// us of polling.
+    /// The check for gone members reads a line of each member, so only one call in 16 makes the check: about
+    /// one check in 16 us of polling.
     checks: SparseChecks<16>,
 }
 

@@ -69,8 +69,8 @@ pub(crate) struct HostMembers {
     next_liveness_check: AtomicU64,
 }
 
-/// The largest job whose members open each other's memory. A descriptor for each saves 0.6 us of each
-/// short copy by the kernel (16 bytes: 1.0 us instead of 1.6). But a process has 1,024 descriptors by
+/// The largest job whose members open each other's memory. A descriptor for each member's memory saves 0.6 us
+/// of each short copy by the kernel (16 bytes: 1.0 us instead of 1.6). But a process has 1,024 descriptors by
 /// default, and the program needs most of them.
 const MAX_HELD: usize = 64;
 
@@ -159,8 +159,8 @@ impl HostMembers {
             }
             // A member that has left has given up waiting for the others.
             if gone.is_some() || now() >= limit {
-                // Rank 0 made the segment and takes its own line last, after all others have come. So it is
-                // named only if it alone is missing.
+                // Rank 0 made the segment and takes its own line last, after all others have taken theirs. So
+                // the error names rank 0 only if no other rank is missing.
                 let others = absent.iter().filter(|rank| **rank != Rank(0) || absent.len() == 1);
                 let list: Vec<String> = others.map(Rank::to_string).collect();
                 let word = if list.len() == 1 { "rank" } else { "ranks" };

@@ -38,7 +38,7 @@ const REPLY: usize = 8;
 /// milliseconds of one another, and a check takes some microseconds: half a millisecond is about the time
 /// that the start of a process takes, so the last rank is noticed at once. Chosen, not measured.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
-/// The longest time from a process's connection to its greeting. A member sends it in the call that
+/// The longest time from a process's connection to its greeting. A member sends its greeting in the call that
 /// connects, so only a stranger or a stopped process takes longer; a member on a very busy host may lose its
 /// processor for some slices of 20 ms.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -184,7 +184,7 @@ fn answer_hello(
     Ok(Some(Rank(hello.rank)))
 }
 
-/// Fetches the segment, as any other rank, from rank 0, as soon as rank 0 listens.
+/// Fetches the segment from rank 0 as soon as rank 0 listens. All ranks but rank 0 call this.
 fn fetch_segment(place: &JobMembership, address: &SocketAddr, limit: Instant) -> Result<SharedMemory, Error> {
     let failed = || Error::system("cannot reach rank 0");
     let timed_out =
@@ -199,7 +199,7 @@ fn fetch_segment(place: &JobMembership, address: &SocketAddr, limit: Instant) ->
                     return Err(Error::Job(problem));
                 }
                 match request_segment(&stream, place, limit) {
-                    // The process that listened has ended meanwhile; rank 0 may still come.
+                    // The process that listened has ended meanwhile; rank 0 may still start to listen.
                     Err(Error::System { source, .. }) if is_transient(source.kind()) => {}
                     answer => return answer,
                 }

@@ -134,7 +134,7 @@ macro_rules! complexes {
     }};
 }
 
-/// A value and an index with the padding that C gives them.
+/// Combines pairs of a value and an index, which have the padding of a struct in C.
 macro_rules! pairs {
     ($value:ty, $index:ty, $operation:expr, $target:expr, $source:expr, $count:expr) => {{
         #[repr(C)]
@@ -227,7 +227,7 @@ mod tests {
         b: [T; N],
     ) -> [T; N] {
         let mut target = a;
-        // SAFETY: two arrays of the same length on this screen.
+        // SAFETY: two arrays of this function with the same length.
         unsafe {
             combine(element, operation, target.as_mut_ptr().cast(), b.as_ptr().cast(), size_of_val(&b));
         }

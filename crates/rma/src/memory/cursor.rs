@@ -1,10 +1,10 @@
 //! Moving data between a layout in memory and contiguous bytes.
 //!
 //! The idea: find the block of the first byte by division ([`Layout::find`]), walk from there in the order of
-//! travel, and pass each block's address to a copy or a combination. A piece costs its own blocks and not the
-//! blocks before it. So a long transfer takes time in proportion to its length, and a peer that describes
-//! 2^60 blocks cannot keep this member busy. Cost: one call for each block; contiguous data is one block. The
-//! caller has checked the bounds of the memory.
+//! travel, and pass each block's address to a copy or a combination. The cost of a piece depends on its own
+//! blocks and not on the blocks before it. So a long transfer takes time in proportion to its length, and a
+//! peer that describes 2^60 blocks cannot keep this member busy. Cost: one call for each block; contiguous
+//! data is one block. The caller has checked the bounds of the memory.
 
 use crate::model::{Layout, Run};
 

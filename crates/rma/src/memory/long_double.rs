@@ -137,7 +137,7 @@ fn combined(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE
 pub(crate) unsafe fn combine_pair(operation: Operation, target: *mut u8, source: *const u8) {
     use std::cmp::Ordering;
     let index = |of: *const u8| {
-        // SAFETY: twice SIZE bytes are readable at both; the int has the first four behind the value.
+        // SAFETY: twice SIZE bytes are readable at both; the int is in the first four bytes behind the value.
         unsafe { of.wrapping_add(SIZE).cast::<i32>().read_unaligned() }
     };
     let better = if operation == Operation::MinLoc { Ordering::Less } else { Ordering::Greater };

@@ -1,4 +1,4 @@
-//! A checked operation on its way: a path queues it if it cannot do it at once.
+//! A checked operation in flight: a path queues the operation if it cannot be done at once.
 
 use crate::memory::cursor::{gather, scatter};
 use crate::model::{Element, Layout, Operation, Sink, Source, Verb};
@@ -26,7 +26,7 @@ impl Data {
         Self::Borrowed { address: source.address, count: source.count, layout: source.layout.clone() }
     }
 
-    /// Copies at most 32 bytes.
+    /// Copies `parts`, at most 32 bytes together.
     pub(crate) fn small(parts: &[&[u8]]) -> Self {
         let (mut bytes, mut length) = ([0; 32], 0);
         for part in parts {
@@ -124,7 +124,7 @@ impl Op {
         self.back.is_some()
     }
 
-    /// Whether the operation may be moved behind all others, as a plain get may, because it has no order with
+    /// Whether the operation may be moved behind all others. A plain get may, because it is not ordered with
     /// them.
     pub(crate) fn is_get(&self) -> bool {
         self.verb == Verb::Get

@@ -110,7 +110,7 @@ impl Epochs {
         sync(call, "is outside any access epoch to this target", "call fence, start or lock first")
     }
 
-    /// Counts an accepted operation. A refused operation leaves no epoch open.
+    /// Counts an accepted operation. A refused operation is not counted, so that it opens no fence epoch.
     #[inline]
     pub(crate) fn issued(&mut self, reach: EpochKind) {
         if reach == EpochKind::Fence {
@@ -276,7 +276,8 @@ impl Epochs {
         self.fence_operations = 0;
     }
 
-    /// Checks that a passive epoch is open, to `target` or to any rank; returns its lock.
+    /// Checks that a passive epoch is open to `target`, or to any rank if `target` is `None`; returns the
+    /// kind of its lock.
     #[inline]
     pub(crate) fn passive(&self, call: &'static str, target: Option<Rank>) -> Result<Lock, Error> {
         self.usable(call)?;

@@ -76,7 +76,7 @@ pub enum Error {
     /// A lock is held, or conflicts with the requested lock. `MPI_ERR_RMA_CONFLICT`.
     #[error("{call}: {problem}")]
     Conflict { call: &'static str, problem: String },
-    /// Locks were ruled out when the window was made (`no_locks`). `MPI_ERR_RMA_SYNC`.
+    /// Locks were disabled when the window was made (`no_locks`). `MPI_ERR_RMA_SYNC`.
     #[error("{call}: the window was made with no_locks; make it without to use passive target")]
     NoLocks { call: &'static str },
     /// Members made the window with different arguments that have to agree. `MPI_ERR_ARG`.
@@ -184,8 +184,8 @@ impl Error {
         }
     }
 
-    /// Whether this is a target's refusal of an operation. Then the other operations of the epoch are done,
-    /// and the epoch ends all the same.
+    /// Whether this error is a target's refusal of an operation. Then the other operations of the epoch are
+    /// done, and the epoch ends all the same.
     pub(crate) const fn ends_epoch(&self) -> bool {
         matches!(self, Self::Unattached { .. })
     }

@@ -89,7 +89,7 @@ pub mod environment {
     pub const HERE: &str = "UNISONO_HERE";
 }
 
-/// How the ranks of a job on several hosts come together.
+/// How the ranks of a job on several hosts find each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bootstrap {
     /// The address at which rank 0 listens: host and port.

@@ -88,7 +88,7 @@ impl AddAssign for Traffic {
     }
 }
 
-/// Amounts by verb. They lie in cells, because calls with `&self` count operations, too.
+/// Amounts by verb. They are in cells, because calls with `&self` count operations, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     operations: [Cell<u64>; Verb::ALL.len()],
@@ -161,7 +161,7 @@ pub struct WindowStats {
     pub fence: Stats,
     pub pscw: Stats,
     pub passive: Stats,
-    /// Operations by kind and by carrier, those of an open epoch included.
+    /// Operations by verb and by medium, those of an open epoch included.
     pub traffic: Traffic,
 }
 

@@ -175,7 +175,7 @@ fn time(length: Duration) -> String {
     }
 }
 
-/// For each name the table has the operations of each kind by carrier, then the epochs and waits of each
+/// For each name the table has the operations of each verb by medium, then the epochs and waits of each
 /// synchronization. Zeros are dashes.
 impl fmt::Display for StatsTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

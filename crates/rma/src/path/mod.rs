@@ -47,7 +47,7 @@ impl AnyPath {
     }
 }
 
-/// Passes each of these calls of a window's [`AnyPath`] on to the method of the same name of its path.
+/// Passes each of these calls of an [`AnyPath`] to the method with the same name of the window's path.
 macro_rules! dispatched {
     ($(#[$about:meta])* impl $any:ident {
         $($(#[$doc:meta])*
@@ -152,7 +152,7 @@ dispatched! {
         /// Returns the time that this member has waited for flags of the window.
         fn waits(self: &Self) -> Waits;
 
-        /// Splits the operations that were issued by what carried them.
+        /// Splits the issued operations by the medium that carried them.
         fn traffic(self: &Self, issued: &Counts) -> Traffic;
 
         /// Returns the engine that all windows of the job share.

@@ -52,8 +52,8 @@ pub struct Request {
 
 /// A window: memory of each member of a [`Job`](crate::Job) that the others read and write.
 ///
-/// Operations belong into an epoch: between two [`fence`](Self::fence)s; between [`start`](Self::start) and
-/// [`complete`](Self::complete), where the target calls [`post`](Self::post) and [`wait`](Self::wait); or
+/// Every operation belongs to an epoch: between two [`fence`](Self::fence)s; between [`start`](Self::start)
+/// and [`complete`](Self::complete), where the target calls [`post`](Self::post) and [`wait`](Self::wait); or
 /// between [`lock`](Self::lock) and [`unlock`](Self::unlock), without the target. Operations are complete
 /// when their epoch has ended.
 ///

@@ -104,7 +104,8 @@ impl Window {
         }
         let element = element_of(target.layout, target.layout)?;
         let data = if operation == Operation::NoOp {
-            // A get_accumulate with no-op is atomic and in order like any other: it travels with zeros.
+            // A get_accumulate with no-op is atomic and in order like any other, so it is sent with zeros as
+            // its data.
             Data::Owned(vec![0; target.layout.total(target.count)? as usize].into())
         } else {
             element_of(target.layout, source.layout)?;

@@ -287,7 +287,7 @@ impl Window {
     /// This is for a binding whose threads take turns at a window. `wait`, `complete`, `lock`, `lock_all`,
     /// `unlock`, the flushes and the first operation at a target within `lock_all` wait for a later call of
     /// another member's program, and no other thread can use the window meanwhile. If that member waits in
-    /// turn for a call that a second thread here would make at the same window, neither goes on. With a
+    /// turn for a call that a second thread here would make at the same window, neither proceeds. With a
     /// timeout such a call gives up without any change, so that its caller can let the other threads have
     /// their turn and repeat the call. Collective calls never give up: no other call may be made at the
     /// window meanwhile.

@@ -4,7 +4,7 @@
 //! longer than a message travels in pieces, one after the other. Each piece carries the length of the whole
 //! and its own position, so there is only one way to put them together; the target refuses anything else.
 //! Before the target would have to keep more than [`MAX_DESCRIPTIONS`] layouts or [`MAX_BYTES`], the origin
-//! tells it to forget them all. A single longer description is kept alone.
+//! makes the target forget all of them. A single longer description is kept alone.
 //!
 //! ```text
 //!   [layout 7: 0.. of 3.2 MB] [7: 1 MB..] [7: 2 MB..] [7: 3 MB..] [put, layout 7] ... [forget 7] [layout 8]
@@ -79,8 +79,8 @@ impl ReceivedDescriptions {
         }
     }
 
-    /// Takes a piece with any contents. Refuses it unless it begins a description for which there is
-    /// room, or follows the last piece.
+    /// Adds a piece, whose contents are untrusted. Refuses the piece unless it begins a description for which
+    /// there is room, or follows the last piece.
     pub(crate) fn take(&mut self, header: &Header, piece: &[u8]) -> Result<(), String> {
         let (id, from, total) = (header.layout, header.extra, header.count);
         let length = piece.len() as u64;

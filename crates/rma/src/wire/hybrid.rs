@@ -14,13 +14,13 @@
 //!                                                            v
 //!   rank of another host --- TCP --> relay (poll) --bell--> rank: reads rings, then connections
 //! ```
-//! After a ring the relay waits until the rank has read the connections; otherwise it would ring all the time
-//! while the rank computes. The rank notes the bell's count before it reads anything, so a later ring is not
-//! lost.
+//! After it has rung the bell, the relay waits until the rank has read the connections; otherwise it would
+//! ring all the time while the rank computes. The rank notes the bell's count before it reads anything, so it
+//! misses no later ring of the bell.
 //!
 //! Cost: that of both transports; one thread a rank, and its wake-up for each packet of another host that
-//! finds the rank asleep. A rank alone on its host has neither. When not to use: where all ranks share a host
-//! ([`super::ring`]).
+//! finds the rank asleep. A rank alone on its host has no such thread. When not to use: where all ranks share
+//! a host ([`super::ring`]).
 
 use super::ring::RingTransport;
 use super::tcp::{JobListener, Poller, Tcp};
@@ -51,9 +51,9 @@ pub struct Hybrid {
 }
 
 impl Hybrid {
-    /// Meets all others: first through rank 0 over TCP, then the ranks of this host in shared memory.
-    /// Collective: waits until all have joined, for at most `timeout`. Fails with [`Error::Job`] for an
-    /// impossible bootstrap; otherwise fails as [`JobListener::connect_through`] and
+    /// Connects to all others: first over TCP through rank 0, then to the ranks of this host in shared
+    /// memory. Collective: waits until all have joined, for at most `timeout`. Fails with [`Error::Job`] for
+    /// an impossible bootstrap; otherwise fails as [`JobListener::connect_through`] and
     /// [`RingTransport::connect`].
     pub fn connect(place: &JobMembership, bootstrap: &Bootstrap, timeout: Duration) -> Result<Self, Error> {
         let limit = now() + timeout.into();
@@ -251,7 +251,7 @@ mod tests {
     use crate::model::Key;
     use crate::wire::tests::conformance;
 
-    /// Creates the transports of a job of threads; each two neighbors share a host.
+    /// Creates the transports of a job of threads; ranks 0 and 1 share a host, 2 and 3, and so on.
     fn ends(size: usize) -> conformance::Transports {
         let key = Key::random().expect("the kernel has random bytes");
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());

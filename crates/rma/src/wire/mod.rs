@@ -85,9 +85,9 @@ pub trait Transport: Send + fmt::Debug {
     /// Cuts off a peer that broke the protocol; it is then reported gone with this reason.
     fn refuse(&mut self, peer: Rank, why: &str);
 
-    /// Returns the transport's bell. Another thread makes [`wait`](Self::wait) return by it, or waits at it
-    /// for packets without holding the transport. Returns `None` if the transport has no bell; other threads
-    /// then poll it by time.
+    /// Returns the transport's bell. Another thread uses the bell to make [`wait`](Self::wait) return, or to
+    /// wait for packets without holding the transport. Returns `None` if the transport has no bell; other
+    /// threads then poll the transport periodically.
     fn bell(&self) -> Option<Arc<dyn Bell>> {
         None
     }
@@ -98,8 +98,9 @@ pub trait Bell: Send + Sync + fmt::Debug {
     /// Makes the transport's `wait`, and [`listen`](Self::listen), return.
     fn ring(&self);
 
-    /// Counts rings and arrivals, wrapping around. A caller takes it before it polls, and passes it to
-    /// [`listen`](Self::listen) after polling, so that no event in between is missed.
+    /// Returns the number of rings and arrivals so far, which wraps around. A caller reads the number before
+    /// it polls, and passes it to [`listen`](Self::listen) after polling, so that no event in between is
+    /// missed.
     fn events(&self) -> u32;
 
     /// Waits until a packet has arrived since [`events`](Self::events) was `last_events` (another thread may

@@ -34,8 +34,8 @@ use unisono_sync::{CacheLine, Until, Wakeups};
 pub struct RingTransport {
     host: Arc<HostMembers>,
     ring_bytes: usize,
-    /// For each receiver, the packets for which there was no room, and the number of bytes of the first that
-    /// were sent.
+    /// For each receiver, the packets for which there was no room, and the number of bytes of the first of
+    /// these packets that were sent.
     kept: Vec<(VecDeque<Vec<u8>>, usize)>,
     /// For each sender, the part of a packet that has arrived.
     parts: Vec<Vec<u8>>,
@@ -67,8 +67,8 @@ const fn lines(size: usize) -> usize {
 }
 
 impl RingTransport {
-    /// Meets the other processes of a job on this host, however they were started; waits for all of them, for
-    /// at most `timeout`. Fails as [`crate::Job::shared`] does.
+    /// Connects to the other processes of a job on this host, however they were started; waits for all of
+    /// them, for at most `timeout`. Fails as [`crate::Job::shared`] does.
     pub fn connect(place: &JobMembership, timeout: StdDuration) -> Result<Self, Error> {
         let size = place.size;
         let bytes = lines(size) * size_of::<CacheLine>() + size * size * ring_bytes(size);
@@ -459,7 +459,8 @@ mod tests {
                 }
             }
             let (late, _sender) = waits.join().expect("no panic");
-            // Some 14 rings full: a sender that gets no report is late nearly every time.
+            // The packets fill the ring some 14 times: a sender that gets no report is late nearly every
+            // time.
             assert!(late < 6, "late {late} times");
         });
     }

@@ -1,4 +1,4 @@
-//! A window's statistics count each operation once: by kind, by carrier, and by synchronization.
+//! A window's statistics count each operation once: by verb, by medium, and by synchronization.
 
 use crate::paths::{Path, everywhere};
 use unisono_rma::{

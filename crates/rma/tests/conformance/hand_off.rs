@@ -9,8 +9,9 @@ use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec};
 
 const ROUNDS: u64 = 3000;
 /// Numbers of values in a put: few enough for the line of an offer, the most for which the line has room, one
-/// more, a few lines, more than a short entry holds, more than the kernel copies page-wise, a few rings'
-/// turns full, and one of which a part is handed off and a part left to the kernel.
+/// more, a few cache lines, more than a short entry holds, more than the kernel copies page by page, so many
+/// that a few puts fill the ring, and so many that one part of the put is handed off and one part left to the
+/// kernel.
 const LENGTHS: [usize; 8] = [1, 5, 6, 24, 300, 1500, 40_000, 140_000];
 /// Up to this number all values travel in one put. More values travel in two puts.
 const ONE_PUT: usize = 6;

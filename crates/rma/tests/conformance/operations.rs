@@ -165,8 +165,8 @@ fn combined(element: Element, operation: Operation, there: Value, brought: Value
     }
 }
 
-/// Rows for atomic instructions, rows with more elements than those handle, and rows for vectors of every
-/// length with a rest.
+/// Lengths of rows: for atomic instructions, for one element more than these are used for, and for vectors of
+/// every width with a remainder.
 const LENGTHS: [usize; 4] = [1, 5, 67, 301];
 const ROOM: usize = 32 * 301 + 16;
 
@@ -249,7 +249,8 @@ fn all_rows(
                     let (layout, bytes) = (element.layout(), [0; 32]);
                     let source = Source { address: bytes.as_ptr(), count: 1, layout: &layout };
                     let target = Target { rank: Rank(1), displacement: place, count: 1, layout: &layout };
-                    // SAFETY: the bytes live on this screen, and nothing is queued because it is refused.
+                    // SAFETY: the bytes outlive the call, and nothing is queued because the operation is
+                    // refused.
                     let refused = unsafe { window.raw_accumulate(source, target, operation) };
                     assert!(matches!(refused, Err(Error::Operation { .. })), "{operation:?} {element:?}");
                 }
@@ -313,7 +314,7 @@ fn swaps(path: &Path, mut job: Job) -> Result<(), Error> {
             let [old, new, other] = [0, 1, 1].map(|number| encode_one(element, number));
             let mut found = [0; 32];
             for (compare, expected, left) in [(&other, &old, &old), (&old, &old, &new), (&old, &new, &new)] {
-                // SAFETY: an element of at most sixteen bytes each, on this screen.
+                // SAFETY: elements of at most sixteen bytes, which outlive the call.
                 let swapped = unsafe {
                     window.raw_compare_and_swap(
                         new.as_ptr(),

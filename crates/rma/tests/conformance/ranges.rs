@@ -41,24 +41,24 @@ fn reach_outside(window: &mut Window) -> Result<(), Error> {
         let source = Source { address: data.as_ptr().cast(), count: 3, layout: &one };
         let sink = Sink { address: came.as_mut_ptr().cast(), count: 3, layout: &one };
         let what = |call: &str| format!("{call} at {place}, {apart} apart");
-        // SAFETY: the data lives on this screen, and nothing is queued because it is refused.
+        // SAFETY: the data outlives the call, and nothing is queued because the operation is refused.
         refused(unsafe { window.raw_put(source, target) }, class, &what("put"));
-        // SAFETY: the data lives on this screen, and nothing is queued because it is refused.
+        // SAFETY: the data outlives the call, and nothing is queued because the operation is refused.
         refused(unsafe { window.raw_get(sink, target) }, class, &what("get"));
-        // SAFETY: the data lives on this screen, and nothing is queued because it is refused.
+        // SAFETY: the data outlives the call, and nothing is queued because the operation is refused.
         let sum = unsafe { window.raw_accumulate(source, target, Operation::Sum) };
         refused(sum, class, &what("accumulate"));
-        // SAFETY: the data lives on this screen, and nothing is queued because it is refused.
+        // SAFETY: the data outlives the call, and nothing is queued because the operation is refused.
         let fetched = unsafe { window.raw_get_accumulate(source, sink, target, Operation::Sum) };
         refused(fetched, class, &what("get_accumulate"));
     }
     for (place, class) in [(SLOTS, ErrorClass::RmaRange), (-1, ErrorClass::Disp)] {
         let at = (Rank(1), place);
         let (new, old) = (data.as_ptr().cast(), came.as_mut_ptr().cast());
-        // SAFETY: the data lives on this screen, and nothing is queued because it is refused.
+        // SAFETY: the data outlives the call, and nothing is queued because the operation is refused.
         let fetched = unsafe { window.raw_fetch_and_op(new, old, Element::I64, at, Operation::Sum) };
         refused(fetched, class, "fetch_and_op");
-        // SAFETY: the data lives on this screen, and nothing is queued because it is refused.
+        // SAFETY: the data outlives the call, and nothing is queued because the operation is refused.
         let swapped = unsafe { window.raw_compare_and_swap(new, new, old, Element::I64, at) };
         refused(swapped, class, "compare_and_swap");
     }

@@ -68,7 +68,7 @@ fn member(path: &Path, mut job: Job) -> Result<(), Error> {
         let source = Source { address: value.as_ptr().cast(), count: 1, layout: &one };
         let target = Target { rank: other, displacement: 0, count: 1, layout: &one };
         window.lock(other, Lock::Exclusive, Assert::NONE)?;
-        // SAFETY: the value lives on this screen.
+        // SAFETY: the value lives until the epoch has ended.
         unsafe { window.raw_put(source, target) }?;
         let (first, second) = (window.request(other)?, window.request(other)?);
         window.unlock(other)?;

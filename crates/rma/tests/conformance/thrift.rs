@@ -27,7 +27,7 @@ struct Sent {
 
 type Log = Arc<Mutex<Vec<Sent>>>;
 
-/// A transport that records the packets that it is given to send.
+/// A transport that records the packets that it is asked to send.
 struct Counting {
     inner: Loopback,
     log: Log,

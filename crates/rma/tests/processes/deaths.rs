@@ -25,7 +25,8 @@ impl Part {
     fn new(place: &JobMembership, how: &str) -> Self {
         let mut job = Job::shared(place, TIMEOUT).expect("all come");
         if how.contains("hooked") {
-            // Waits as in a binding: the wait is interrupted every half a millisecond, and begins again.
+            // The rank waits as in a binding: the wait is interrupted every half a millisecond, and begins
+            // again.
             job.while_waiting(Duration::from_micros(500), Box::new(|| unisono_rma::HookOutcome::Nothing));
         }
         let style = if how.contains("deferred") { Style::Deferred } else { Style::Direct };

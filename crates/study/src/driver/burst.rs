@@ -1,8 +1,8 @@
 //! Streams of bursty parallel requests under a regime: the paper's last condition, changing demand.
 //!
 //! Each program is one stream. It serves the requests that arrive for it; each request is a parallel
-//! computation. All streams draw one schedule from one seed. The figure is the time from a request's arrival
-//! to its answer, waiting included.
+//! computation. All streams draw the same schedule from the same seed. The figure is the time from a
+//! request's arrival to its answer, waiting included.
 
 use super::launch::{self, ProgramSpec};
 use super::regime::{self, RegimeSettings, SharingRegime};
@@ -89,7 +89,7 @@ impl BurstDriver {
     }
 }
 
-/// The figures over all streams: every request counts once.
+/// Returns the figures over all streams: every request counts once.
 fn latencies(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     let streams: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
     let served: u64 = streams.iter().map(|d| d.n).sum();

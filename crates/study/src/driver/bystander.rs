@@ -1,9 +1,9 @@
 //! A light program with deadlines beside the measured programs, as a thread of this process.
 //!
-//! It works for a part of each period, as an audio program does, and notes how late it began. This process
-//! only waits for its children meanwhile, so its thread runs as any program of the same session would.
-//! Cost: a clock reading for each millionth of a second of its work. When not to use: as a load; it wants a
-//! part of one processor.
+//! The bystander works for a part of each period, as an audio program does, and records how late it began.
+//! This process only waits for its children meanwhile, so the bystander's thread runs as any program of the
+//! same session would. Cost: while it works, the bystander reads the clock all the time. When not to use: as
+//! a load; it needs only a part of one processor.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct BystanderSettings {
     bystander_work_ms: Option<f64>,
 }
 
-/// A period: when it should have begun, and how late the thread ran.
+/// A period: the time when it should have begun, and the delay until the thread ran.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct BystanderWait {
     due: Instant,
@@ -59,14 +59,14 @@ fn live(period: Duration, work: Duration, stop: &AtomicBool) -> Vec<BystanderWai
         while clock::now() < began + work {
             std::hint::spin_loop();
         }
-        // periods that have passed meanwhile are missed, and each of them waits on
+        // a period whose time has passed meanwhile is not skipped: it begins late
         due += period;
     }
     waits
 }
 
 impl Bystander {
-    /// Ends the bystander; its figures for the periods that began in this time.
+    /// Ends the bystander; returns its figures for the periods that began between `from` and `to`.
     pub(crate) fn figures(mut self, from: Instant, to: Instant) -> Vec<Figure> {
         self.stop.store(true, Ordering::Relaxed);
         let waits = self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default();

@@ -25,7 +25,7 @@ use unisono_workload::conversation::{
 pub const START_TIME: Duration = Duration::from_millis(150);
 /// Time for the processes to end.
 pub const END_TIME: Duration = Duration::from_millis(100);
-/// Time from the moment both ends are ready to the start of measuring: they poll every millisecond.
+/// Time from the moment both ends are ready to the start of measuring: the ends poll every millisecond.
 pub const LEAD: Duration = Duration::from_millis(50);
 /// Time for an end of a conversation to appear and to answer. A busy machine may take seconds to start a
 /// program.
@@ -36,13 +36,13 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(120);
 const OPENSSL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const PORT: u16 = 5101;
 pub const BROKER_PORT: u16 = 5100;
-/// The rule of the measured broker. The two ends come by different sockets, so they are two identities, and a
-/// consumer may block another identity's supplier only where a rule allows it.
+/// The rule of the measured broker. The two ends connect by different sockets, so they have two identities,
+/// and a consumer may block another identity's supplier only where a rule allows it.
 const EVERYTHING: &str = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nblock = true\npaths = true\nconnections = 65536\n";
 /// The broker accepts 128 programs of one user by default, and a conversation has two.
 pub const MAX_DEFAULT_CLIENTS: u16 = 60;
 
-/// The server's place, as its client sees it.
+/// The server's location, as its client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerPlace {
     /// On the client's host, over loopback.
@@ -195,7 +195,7 @@ impl<'a> ConversationRun<'a> {
     }
 }
 
-/// The broker's addresses: it listens beside the server, as the paper's event channel did.
+/// Returns the broker's addresses: the broker listens beside the server, as the paper's event channel did.
 fn broker_addresses(
     host: &RunHost<'_>,
     carrier: ConversationCarrier,

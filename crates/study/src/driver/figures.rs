@@ -3,7 +3,7 @@
 use unisono_measure::record::Figure;
 use unisono_workload::Measurement;
 
-/// The figures of one program. `prefix` is empty, or for example `app1_`.
+/// Returns the figures of one program. `prefix` is empty, or for example `app1_`.
 pub(super) fn program_figures(prefix: &str, m: &Measurement) -> Vec<Figure> {
     let d = &m.ns_per_barrier;
     let name = |name: &str| format!("{prefix}{name}");

@@ -43,8 +43,8 @@ pub(crate) fn run(
     Ok((measured, figures))
 }
 
-/// A command as words, with its environment set by `env`, because all gangs of one scheduler inherit the
-/// scheduler's environment.
+/// Returns a command as words, with its environment set by `env`, because all gangs of one scheduler inherit
+/// the scheduler's environment.
 fn words(command: &Command) -> Vec<OsString> {
     let mut words = Vec::new();
     let (set, unset): (Vec<_>, Vec<_>) = command.get_envs().partition(|(_, value)| value.is_some());
@@ -76,7 +76,7 @@ fn read_summary(path: &std::path::Path) -> Result<Vec<Figure>, NoResult> {
     Ok(figures_of(&summary))
 }
 
-/// The scheduler's own figures; missing keys are left out.
+/// Returns the scheduler's own figures; missing keys are left out.
 fn figures_of(summary: &Value) -> Vec<Figure> {
     let number = |path: &str| summary.pointer(path).and_then(Value::as_f64);
     let mut figures = Vec::new();

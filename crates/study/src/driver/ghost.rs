@@ -31,7 +31,7 @@ const METHODS: [&str; 4] = ["messages", "fence", "pscw", "lock"];
 
 /// Methods without a window.
 const WITHOUT_WINDOW: [&str; 6] = ["messages", "barrier", "ring", "allreduce", "bcast", "ibarrier"];
-/// Methods of an MPI that the preload serves by the MPI's own messages, and that the engine lacks.
+/// Methods of an MPI that the preload serves by the MPI's own messages, and that the engine does not have.
 const MESSAGES_ALONE: [&str; 4] = ["ring", "allreduce", "bcast", "ibarrier"];
 
 const SIZES: [u64; 7] = [16, 64, 256, 1024, 16_384, 65_536, 262_144];
@@ -66,9 +66,9 @@ pub(crate) struct GhostDriver {
     /// The methods to measure: `messages`, `fence`, `pscw`, `lock`, `put-flush`, `barrier`, ...
     methods: Vec<String>,
     windows: Vec<String>,
-    /// Whether each rank is bound to a processor, the ranks going round the processors.
+    /// Whether each rank is bound to a processor, round-robin.
     pinned: bool,
-    /// Number of busy loops beside the ranks, going round the processors.
+    /// Number of busy loops beside the ranks, one for each processor in turn.
     competitors: usize,
 }
 
@@ -102,7 +102,7 @@ impl GhostDriver {
         self.program == "unisono"
     }
 
-    /// The names of the measurements: each method in each kind of window.
+    /// Returns the names of the measurements: each method in each kind of window.
     fn measurements(&self) -> Vec<String> {
         let of = |method: &String| -> Vec<String> {
             if WITHOUT_WINDOW.contains(&method.as_str()) {
@@ -245,7 +245,7 @@ fn result_file(context: Context) -> PathBuf {
     context.directory.join(format!("exchange-{number}.jsonl"))
 }
 
-/// The MPI's own `mpiexec`, with the options that it needs to start.
+/// Returns the MPI's own `mpiexec`, with the options that it needs to start.
 fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoResult> {
     let (mpiexec, remedy) = match program.name.as_str() {
         "ghost-mpich" => ("mpiexec.mpich", "apt install mpich"),

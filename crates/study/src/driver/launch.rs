@@ -21,7 +21,7 @@ use unisono_workload::{Measurement, Options, Pin};
 /// A program counts as hung this long after the end of the measured time.
 const OVERRUN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A program that meets at barriers, as settings describe it.
+/// A program whose threads meet at barriers, as settings describe it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProgramSettings {
@@ -37,7 +37,7 @@ pub struct ProgramSettings {
     pub wait: Option<String>,
     pub spin_budget_us: Option<f64>,
     pub size: Option<usize>,
-    /// Variables that a user could set for the program, beside its own.
+    /// Variables that a user could set for the program, in addition to the program's own.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -49,7 +49,7 @@ pub struct ProgramSpec {
 }
 
 impl ProgramSpec {
-    /// The program that the settings describe.
+    /// Returns the program that the settings describe.
     pub fn new(context: Context, settings: &ProgramSettings, seed: u64) -> Result<Self, NoResult> {
         let options = Options {
             threads: settings.threads.unwrap_or_else(|| threads(context)),
@@ -75,7 +75,7 @@ pub fn threads(context: Context) -> usize {
     context.cpus.len().clamp(2, 64)
 }
 
-/// The parameter `threads` of a record whose study does not set it.
+/// Returns the parameter `threads` of a record whose study does not set it.
 pub(crate) fn chosen_threads(set: Option<usize>, context: Context) -> Option<(&'static str, Value)> {
     set.is_none().then(|| ("threads", threads(context).into()))
 }
@@ -146,7 +146,7 @@ impl PreparedProgram {
     }
 }
 
-/// The moment, `lead` from now, at which all programs started now can begin to measure.
+/// Returns the moment, `lead` from now, at which all programs started now can begin to measure.
 pub(crate) fn begin_after(lead: Duration) -> u64 {
     (clock::now() + lead.into()).as_nanos()
 }
@@ -177,7 +177,7 @@ pub fn competitors(context: Context, count: usize, at: &Pin) -> Result<Option<Co
     (count > 0).then(start).transpose().map_err(|error| NoResult::Failed(error.to_string()))
 }
 
-/// The warning about programs that were not ready when the measurement began.
+/// Returns the warning about programs that were not ready when the measurement began.
 pub fn late_warning(measured: &[Measurement]) -> Option<String> {
     let late = measured.iter().map(|m| m.ready_ns.saturating_sub(m.start_ns)).max().filter(|ns| *ns > 0)?;
     Some(format!(

@@ -57,7 +57,7 @@ pub static DRIVERS: [DriverKind; 9] = [
     null_rpc::NULL_RPC,
 ];
 
-/// All drivers that a study file can name.
+/// Returns all drivers that a study file can name.
 fn drivers() -> impl Iterator<Item = &'static DriverKind> {
     DRIVERS.iter().chain(ADDED.get().copied().unwrap_or_default())
 }
@@ -72,17 +72,17 @@ pub(crate) fn add(drivers: &'static [DriverKind]) {
 pub type Settings = Map<String, Value>;
 
 pub trait Driver: fmt::Debug {
-    /// The estimated time in addition to the measured seconds; for a simulation, the whole time.
+    /// Returns the estimated time in addition to the measured seconds; for a simulation, the whole time.
     fn estimated_overhead(&self, seconds: f64) -> Duration;
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult>;
 
-    /// The suffixes of the variant's name, if a run records several measurements.
+    /// Returns the suffixes of the variant's name, if a run records several measurements.
     fn parts(&self) -> Option<Vec<String>> {
         None
     }
 
-    /// The programs that a run starts, by name. The study builds them before its first run.
+    /// Returns the programs that a run starts, by name. The study builds them before its first run.
     fn programs(&self) -> Vec<&str> {
         Vec::new()
     }
@@ -92,14 +92,14 @@ pub trait Driver: fmt::Debug {
         false
     }
 
-    /// A parameter that the driver chooses on this host if no setting gives it, for the record.
+    /// Returns a parameter that the driver chooses on this host if no setting gives it, for the record.
     fn chosen_parameter(&self, _: Context) -> Option<(&'static str, Value)> {
         None
     }
 }
 
 impl dyn Driver {
-    /// The names that records use for a variant with these settings: its own, or one for each part.
+    /// Returns the names that records use for a variant with these settings: its own, or one for each part.
     pub(crate) fn record_names(&self, variant: &str) -> Vec<String> {
         match self.parts() {
             Some(parts) => parts.into_iter().map(|part| format!("{variant}-{part}")).collect(),
@@ -125,7 +125,7 @@ pub struct DriverKind {
 type BuiltDriver = (Box<dyn Driver>, Settings);
 
 impl DriverKind {
-    /// A driver that measures and adds no parameters.
+    /// Makes a driver that measures and adds no parameters.
     pub const fn new<D: Driver + Default + Serialize + DeserializeOwned + 'static>(
         name: &'static str,
     ) -> Self {
@@ -138,7 +138,7 @@ impl DriverKind {
         }
     }
 
-    /// The same driver, whose figures' curves have these quantities on their x axis.
+    /// Returns the same driver, with these quantities on the x axis of its figures' curves.
     #[must_use]
     pub const fn with_curve_axes(self, axes: &'static [&'static str]) -> Self {
         Self { curve_axes: axes, ..self }
@@ -160,8 +160,8 @@ impl DriverKind {
             .unwrap_or_default()
     }
 
-    /// A setting's value as the driver reads it: `20` becomes `20.0` if the setting has fractions. The name
-    /// must be one of [`Self::settings`].
+    /// Returns a setting's value as the driver reads it: `20` becomes `20.0` if the setting has fractions.
+    /// The name must be one of [`Self::settings`].
     pub(crate) fn normalize(&self, name: &str, value: &Value) -> serde_json::Result<Value> {
         let (_, mut all) = (self.build_fn)(Settings::from_iter([(name.to_owned(), value.clone())]))?;
         Ok(all.remove(name).unwrap_or_default())
@@ -233,7 +233,8 @@ impl From<ChildError> for NoResult {
     fn from(error: ChildError) -> Self {
         match error {
             ChildError::Interrupted(_) => Self::Interrupted(error.to_string()),
-            // exit code 3: this host cannot do it; the last line of standard error names the missing part
+            // exit code 3: this host cannot run the program; the last line of standard error names the
+            // missing part
             ChildError::Failed { code: Some(3), last_line, .. } => {
                 Self::Skipped(last_line.trim_start_matches(": ").trim_start_matches("unisono: ").to_owned())
             }

@@ -12,7 +12,7 @@ use unisono_workload::conversation::{ConversationCarrier, ConversationScene, Ser
 
 pub(crate) const NULL_RPC: DriverKind = DriverKind::new::<NullRpcDriver>("null-rpc");
 
-/// Expected time to open the conversation; for the progress display. An attempt that comes too early is
+/// Expected time to open the conversation; for the progress display. An attempt that is made too early is
 /// repeated after 10 ms.
 const OPENING_TIME: Duration = Duration::from_millis(30);
 

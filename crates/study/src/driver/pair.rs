@@ -1,5 +1,5 @@
 //! Two or more programs that compete for the processors, under a regime; perhaps beside a bystander with
-//! deadlines, which is under none.
+//! deadlines, which is under no regime.
 
 use super::bystander::BystanderSettings;
 use super::launch::{self, ProgramSettings, ProgramSpec};
@@ -12,7 +12,7 @@ use unisono_linux::clock::Instant;
 use unisono_measure::record::Figure;
 use unisono_workload::Measurement;
 
-/// The most programs beside the first.
+/// The maximum number of programs beside the first.
 const MAX_OTHERS: usize = 64;
 
 pub(crate) const PAIR: DriverKind = DriverKind::new::<PairDriver>("pair");
@@ -37,7 +37,7 @@ pub(crate) struct PairDriver {
 }
 
 impl PairDriver {
-    /// The settings of the other programs.
+    /// Returns the settings of the other programs.
     fn other(&self) -> ProgramSettings {
         let first = self.first.clone();
         ProgramSettings {

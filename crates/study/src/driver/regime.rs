@@ -69,7 +69,7 @@ pub struct RegimeSettings {
 }
 
 impl RegimeSettings {
-    /// The estimated time in addition to the measured seconds.
+    /// Returns the estimated time in addition to the measured seconds.
     pub fn estimated_overhead(&self) -> Duration {
         let around = match self.regime {
             SharingRegime::Gang => GANG_LEAD + Duration::from_millis(20),

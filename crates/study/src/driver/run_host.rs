@@ -22,8 +22,8 @@ pub enum MeasuredParty {
 }
 
 impl MeasuredParty {
-    /// The processor that the party has alone among the parties, if there is one. With two processors a
-    /// broker has none of its own, and the kernel chooses each time.
+    /// Returns the processor that the party has alone among the parties, if there is one. With two processors
+    /// a broker has none of its own, and the kernel chooses each time.
     fn cpu(self, cpus: &[usize]) -> Option<usize> {
         match self {
             Self::Sender => cpus.first(),
@@ -73,7 +73,7 @@ impl RunHost<'_> {
     }
 }
 
-/// Does the work in a new thread, and passes the user's wish to stop on to it.
+/// Does the work in a new thread, and passes an interruption by the user on to that thread.
 pub fn run_in_thread(
     context: Context,
     name: &str,

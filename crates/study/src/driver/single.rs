@@ -16,9 +16,9 @@ pub(crate) struct SingleDriver {
     /// The program; two threads by default.
     #[serde(flatten)]
     program: ProgramSettings,
-    /// Number of busy loops beside the program, going round the processors.
+    /// Number of busy loops beside the program, one for each processor in turn.
     competitors: usize,
-    /// Whether each participant is bound to a processor, the participants going round the processors.
+    /// Whether each participant is bound to a processor, round-robin.
     pinned: bool,
 }
 

@@ -57,7 +57,7 @@ impl NetworkSettings {
         }
     }
 
-    /// The sizes of the groups. Fails if a size does not fit a network of this many nodes.
+    /// Returns the sizes of the groups. Fails if a size does not fit a network of this many nodes.
     pub(super) fn groups(&self, nodes: u32) -> Result<Vec<u32>, String> {
         let groups = self.groups.clone().unwrap_or_else(|| vec![nodes]);
         if groups.is_empty() {
@@ -159,7 +159,7 @@ pub(crate) struct TreeDriver {
     intake: Option<String>,
     /// Whether messages wait for each other at links; in the paper they do not.
     contended: bool,
-    /// All members arrive within this time. 0: all at once.
+    /// All members arrive within this time. 0: all arrive at the same time.
     arrivals_us: f64,
 }
 
@@ -225,7 +225,7 @@ impl Driver for TreeDriver {
     }
 }
 
-/// The seed of a run's network.
+/// Returns the seed of a run's network.
 fn network_seed(run: u64, number: u32) -> u64 {
     run.wrapping_add(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

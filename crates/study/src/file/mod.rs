@@ -67,7 +67,8 @@ pub struct StudyFile {
     /// Position in the report.
     #[serde(default)]
     pub order: u32,
-    /// Whether it runs only if its topic or id is named, because it takes too long for a run of all studies.
+    /// Whether the study runs only if its topic or id is named, because it takes too long for a run of all
+    /// studies.
     #[serde(default)]
     pub named_only: bool,
     /// The opening question of the report that the study answers, if any.
@@ -101,7 +102,7 @@ pub struct StudyFile {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// The name in records, for example `gang`.
+    /// The variant's name in records, for example `gang`.
     pub name: String,
     /// Settings that override the study's.
     #[serde(default)]
@@ -109,7 +110,7 @@ pub struct Variant {
     /// Number of starts for each start of another variant. A variant with two modes needs more starts.
     #[serde(default = "once")]
     pub starts: u32,
-    /// The first profile that includes it.
+    /// The first profile that includes the variant.
     #[serde(default)]
     pub from: Option<Profile>,
     /// Restricts the variant to points of the sweeps with these values.

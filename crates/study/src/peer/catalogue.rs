@@ -36,7 +36,7 @@ pub enum CompilerName {
     /// MPICH's wrapper of a C compiler.
     MpiccMpich,
     MpiccOpenmpi,
-    /// Builds a program of an extension's Rust project, with crates from the network: takes minutes.
+    /// Cargo, which builds a program of an extension's Rust project with crates from the network, in minutes.
     Cargo,
 }
 
@@ -215,7 +215,7 @@ fn own_programs() -> impl Iterator<Item = &'static OwnProgram> {
     OWN.iter().chain(added().own)
 }
 
-/// All programs that are built from source.
+/// Returns all programs that are built from source.
 pub fn peers() -> impl Iterator<Item = &'static PeerProgram> {
     PEERS.iter().chain(added().peers)
 }
@@ -228,12 +228,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     all().map(|(name, _)| name)
 }
 
-/// The names of implementations of a barrier.
+/// Returns the names of implementations of a barrier.
 pub fn barriers() -> impl Iterator<Item = &'static str> {
     all().filter(|(_, kind)| *kind == PeerKind::Barrier).map(|(name, _)| name)
 }
 
-/// The catalogue's name for a name that a user typed: `libomp-default` is `libomp`.
+/// Returns the catalogue's name for a name that a user typed: `libomp-default` is `libomp`.
 pub fn canonical(name: &str) -> &str {
     match name {
         "c++" | "c++20" | "std-barrier" => "cxx",
@@ -242,7 +242,7 @@ pub fn canonical(name: &str) -> &str {
     }
 }
 
-/// The files beside the source for this compiler; they are part of every cache key.
+/// Returns the files beside the source for this compiler; they are part of every cache key.
 pub(super) fn files_beside<'a>(compiler: CompilerName) -> impl Iterator<Item = &'a PeerSource> {
     let added = added();
     let (own, added) = match compiler {

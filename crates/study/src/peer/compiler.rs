@@ -135,7 +135,7 @@ fn find(name: CompilerName) -> Option<Compiler> {
     None
 }
 
-/// The cache key. Another release of Rust may hash differently; then peers are built again.
+/// Returns the cache key. Another release of Rust may hash differently; then peers are built again.
 fn key(peer: &PeerProgram, compiler: &Compiler) -> u64 {
     let mut hasher = DefaultHasher::new();
     for source in files_beside(compiler.name).chain(std::iter::once(&peer.source)) {
@@ -182,7 +182,7 @@ fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<
     Ok(Ok(()))
 }
 
-/// The command that builds `program`. Cargo names its output differently; the caller renames it.
+/// Returns the command that builds `program`. Cargo names its output differently; the caller renames it.
 fn command(peer: &PeerProgram, compiler: &Compiler) -> Command {
     let mut command = Command::new(&compiler.path);
     if compiler.name == CompilerName::Cargo {

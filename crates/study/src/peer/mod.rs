@@ -3,8 +3,8 @@
 //!
 //! Peers in C and C++ are part of this crate as source, and are built on the user's machine with the
 //! compilers found there (`compiler`). A peer that cannot be built is reported with the reason and the
-//! remedy. Every program takes the same flags ([`Options`]) and writes the same [`Measurement`], so a study
-//! treats all alike:
+//! remedy. Every program has the same flags ([`Options`]) and writes the same [`Measurement`], so a study
+//! treats all of them alike:
 //!
 //! ```text
 //!   PeerBench::prepare(cache, ...) -> PeerBench { programs: [PeerFile], unavailable: [Unavailable] }
@@ -178,7 +178,7 @@ impl PeerFile {
         &self.executable
     }
 
-    /// A program that is part of `executable`.
+    /// Returns a program that is part of `executable`.
     pub fn own(executable: &Path, name: &str, kind: PeerKind, arguments: Vec<String>) -> Self {
         Self {
             name: name.to_owned(),
@@ -190,21 +190,22 @@ impl PeerFile {
         }
     }
 
-    /// The same program with additional arguments of its own: `--wait spin`, `--burst 8`.
+    /// Returns the same program with additional arguments of its own: `--wait spin`, `--burst 8`.
     pub fn with<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         let mut program = self.clone();
         program.arguments.extend(arguments.into_iter().map(str::to_owned));
         program
     }
 
-    /// The command to run the program without common options, for programs with flags of their own.
+    /// Returns the command to run the program without common options, for programs with flags of their own.
     pub fn plain_command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.args(&self.arguments);
         command
     }
 
-    /// The command to run the program with these options, without the user's settings of OpenMP runtimes.
+    /// Returns the command to run the program with these options, without the user's settings of OpenMP
+    /// runtimes.
     pub fn command(&self, options: &Options) -> Command {
         let mut command = self.plain_command();
         command.args(options.to_arguments());
@@ -236,7 +237,7 @@ impl PeerFile {
     }
 }
 
-/// The directory of built peers. Peers are executed from there, so only this user may write to it.
+/// Returns the directory of built peers. Peers are executed from there, so only this user may write to it.
 pub fn default_cache() -> Result<PathBuf, Error> {
     PrivateDirectory::cache("peers", |_| Ok(()))
         .map(|directory| directory.path().to_owned())

@@ -16,7 +16,7 @@ const MIN_FOLDED: usize = 3;
 
 type JudgedPair<'a> = (&'a Verdict, Judgement);
 
-/// The lines in the study's order; a folded line has the place of its first verdict.
+/// Returns the lines in the study's order; a folded line has the place of its first verdict.
 pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
     let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has_parameters(&v.only)));
     let mut rest: VecDeque<JudgedPair<'_>> =

@@ -122,7 +122,7 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
     out
 }
 
-/// The runs that were not measured, with the reason and the number of times.
+/// Returns the runs that were not measured, with the reason and the number of times.
 fn missing_reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, &'a str, usize)> {
     let mut reasons: Vec<(String, &str, usize)> = Vec::new();
     for run in runs.iter().filter(|r| r.outcome != Outcome::Measured) {
@@ -137,7 +137,7 @@ fn missing_reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, 
     reasons
 }
 
-/// A run's variant, and the parameters in which it differs from other runs.
+/// Returns a run's variant, and the parameters in which it differs from other runs.
 fn circumstances(study: &StudyLine, differs: &[String], run: &RunLine) -> String {
     let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
     let values = differs.iter().filter_map(|name| Some((name, run.parameters.get(name)?)));
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(few.matches("seen once").count(), 3, "two rounds of each row\n{few}");
     }
 
-    /// The runs of a plan, with values that depend only on variant and parameters.
+    /// Returns the runs of a plan, with values that depend only on variant and parameters.
     fn as_planned(file: &StudyFile, profile: Profile, figure: &str) -> Vec<RunLine> {
         let plan = plan(file, profile, 1).expect("a built-in study");
         let mut known: Vec<(String, BTreeMap<String, serde_json::Value>)> = Vec::new();

@@ -4,10 +4,10 @@
 //! ```text
 //!   server process  ---- conversation 0, 1, ... : TCP, UDP, or an event channel ----  client process
 //! ```
-//! [`null_rpc`] is the product's own program over a conversation; the laboratory has more. Both processes are
-//! on one host, possibly in two network namespaces, and share its monotonic clock.
+//! [`null_rpc`] is the program over a conversation that `unisono` itself has; the laboratory has more. Both
+//! processes are on one host, possibly in two network namespaces, and share its monotonic clock.
 //!
-//! This module does not start the processes or the network (the driver does), and does not judge.
+//! This module does not start the processes or the network (the driver does), and does not judge the results.
 
 mod channel;
 pub mod null_rpc;
@@ -169,7 +169,7 @@ pub struct BrokerAddresses {
     pub for_client: String,
 }
 
-/// This many conversations fit the usual limit of 1,024 open files.
+/// This number of conversations fits within the usual limit of 1,024 open files.
 const MAX_UNRAISED_CONVERSATIONS: u16 = 100;
 
 impl ConversationScene {

@@ -39,8 +39,8 @@ pub(super) fn outcome(error: io::Error) -> io::Result<NextMessage> {
 }
 
 /// Connects with this congestion control from the start, because the first congestion control of a connection
-/// may leave state behind, such as the timers of bbr: the kernel then paces the connection by it under any
-/// later one.
+/// may leave state behind, such as the timers of bbr: the kernel then paces the connection by this state
+/// under any later congestion control.
 pub fn connect(to: SocketAddr, congestion: Option<&str>) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

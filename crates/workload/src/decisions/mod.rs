@@ -20,9 +20,9 @@ use unisono_linux::clock::{self, Duration, Instant};
 pub enum Decider {
     /// Textbook start-time fair queuing: a binary heap of start tags.
     Heap,
-    /// Our scheduler, all classes below the root.
+    /// Unisono's scheduler, with all classes directly below the root.
     StartTime,
-    /// Our scheduler, the same classes in four levels.
+    /// Unisono's scheduler, with the same classes in four levels.
     FourLevels,
     Fifo,
     RoundRobin,

@@ -5,7 +5,7 @@ use unisono_rma::Rank;
 /// Left, right, above, below.
 pub(super) const NEIGHBOURS: usize = 4;
 
-/// The side of a neighbor's ghost area that our data goes to.
+/// The side of a neighbor's ghost area to which this process's data goes.
 pub(super) const OPPOSITE: [usize; NEIGHBOURS] = [1, 0, 3, 2];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -98,7 +98,7 @@ pub struct GhostMeasurement {
 }
 
 impl GhostMeasurement {
-    /// Parses one object a line. Reading ends at a line that was cut off.
+    /// Parses one object from each line. Reading ends at a line that was cut off.
     pub fn read(text: &str) -> Result<Vec<Self>, serde_json::Error> {
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().filter(|line| !line.trim().is_empty()).map(serde_json::from_str).collect()

@@ -12,10 +12,10 @@ use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Windo
 /// The longest time for which ranks wait for each other at the start.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The least size of a window: the longest single operation.
+/// The minimum size of a window: the length of the longest single operation.
 const MIN_WINDOW_BYTES: usize = 1 << 20;
 
-/// The most steps of a batch, whatever the time.
+/// The maximum number of steps of a batch, whatever the time.
 const MAX_STEPS: u64 = 1 << 24;
 /// The number of steps grows at most by this factor, because the first steps may have been slow for other
 /// reasons, or too fast for the clock.
@@ -239,7 +239,7 @@ impl GhostSide<'_> {
                 steps *= (share / took.max(1e-9)).clamp(2.0, MAX_GROWTH) as u64;
                 continue;
             }
-            // far too long for an interruption to be the reason
+            // the batch took far too long for an interruption to be the reason
             let is_hopeless = steps == 1 && took >= 4.0 * seconds;
             let again = if is_hopeless { took } else { self.batch(steps, window.as_deref_mut(), step)? };
             let least = took.min(again);

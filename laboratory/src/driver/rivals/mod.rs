@@ -34,7 +34,7 @@ const START_TIME: Duration = Duration::from_millis(300);
 /// The start time for middleware with slow discovery: DDS takes the longest; zenoh starts its threads and
 /// tries again after a second.
 const DISCOVERY_TIME: Duration = Duration::from_millis(1200);
-/// If no event comes, an end was not ready when measuring began, because the machine is busy. For the next
+/// If no event arrives, an end was not ready when measuring began, because the machine is busy. For the next
 /// attempt the start time is multiplied by this factor.
 const RETRY_TIME_FACTOR: u32 = 4;
 /// The maximum number of additional attempts, each with more time.

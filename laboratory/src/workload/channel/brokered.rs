@@ -24,16 +24,16 @@ use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::timer;
 
 /// The number of unacknowledged events at the consumer for each unit of a class's weight. With 1, four events
-/// are in transit: 400 us of work, which is longer than an acknowledgement takes to arrive. With more, more
-/// events with later deadlines would be ahead of an urgent one.
+/// are in transit: 400 us of work, which is longer than an acknowledgement takes to arrive. With a larger
+/// window, more events with later deadlines would be ahead of an urgent one.
 const WINDOW: usize = 1;
-/// The length of a queue: more events than ever wait in one class, which are half a second of arrivals.
+/// The length of a queue: more than the events that ever wait in one class (half a second of arrivals).
 const QUEUE: usize = 16_384;
 /// The interval at which the consumer checks whether all events have been published.
 const POLL_INTERVAL: StdDuration = StdDuration::from_millis(10);
 /// The time to receive and acknowledge an event is part of its execution time: execution starts at the end of
-/// the previous event. If the consumer becomes ready later than this after that end, execution starts at that
-/// moment instead.
+/// the previous event. If the consumer becomes ready more than this time after that end, execution starts
+/// when it becomes ready.
 const MAX_BUSY_GAP: Duration = Duration::from_nanos(EXECUTION_TIME.as_nanos() / 2);
 
 /// Publishes events for `length` at a broker that listens at `address`, and consumes until all have arrived.

@@ -15,7 +15,7 @@ use unisono_linux::clock::{self, Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubscriptionKind {
-    /// Each two subscriptions have a topic of their own.
+    /// Every pair of consecutive subscriptions has a topic of its own.
     Topic,
     /// `sensor == 7 and site == "roof"`
     #[default]
@@ -36,7 +36,8 @@ const SUBSCRIPTIONS_PER_CONSUMER: u32 = 10;
 const BATCH: u32 = 1000;
 const TOPIC: &str = "plant/0/hot";
 
-/// Makes the topic and filter of subscription `at`. Each two subscriptions in a row have the same.
+/// Makes the topic and filter of subscription `at`. Every pair of consecutive subscriptions has the same
+/// topic and filter.
 fn build_interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
     let at = at / 2;
     let (pattern, filter) = match kind {

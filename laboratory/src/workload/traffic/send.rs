@@ -26,8 +26,8 @@ pub struct SentCount {
 
 /// The number of bytes written to a socket at a time.
 const CHUNK: usize = 32 << 10;
-/// The number of bytes passed to the broker at a time: with the length, four segments, so that a message
-/// takes half a millisecond at 100 Mbit/s.
+/// The number of bytes passed to the broker at a time: together with the length field they are four segments,
+/// so that a message takes half a millisecond at 100 Mbit/s.
 const BROKER_CHUNK: usize = 4 * 1448 - 4;
 /// The maximum delay of a timer: a message that is sent later than this after it was due counts from its due
 /// time.

@@ -28,8 +28,8 @@ fn placed(map: &Map, at: i64, count: i64, stride: i64) -> Vec<i64> {
 }
 
 impl Made {
-    /// The reference: slow and simple. The extent ends at the last byte, which is as good a choice as any for
-    /// a test.
+    /// Makes the type map, the reference: slow and simple. The extent ends at the last byte, which is as good
+    /// a choice as any for a test.
     fn map(&self) -> Map {
         let closed = |bytes: Vec<i64>| {
             let extent = bytes.iter().max().map_or(0, |last| last + 1);

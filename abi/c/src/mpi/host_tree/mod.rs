@@ -1,13 +1,13 @@
 //! Barriers of ranks on several hosts along the links of their network (`unisono mpi --tree NETWORK`).
 //!
-//! The first rank of each host on a communicator stands for its host. These ranks exchange a [`HostOffer`]
-//! each by a collective of the host MPI. From the offers and the network's file each of them plans the same
-//! tree for itself ([`unisono_btin::plan`]), arranges the hosts by it ([`MemberTree`]) and connects to its
-//! neighbors in the tree over TCP. A barrier is then a call of [`TreeBarrierMember::wait`]; the shim
-//! synchronizes the ranks of a host before and after it.
+//! The first rank of each host on a communicator represents its host. Each of these ranks sends a
+//! [`HostOffer`] to the others by a collective of the host MPI. From the offers and the network's file each
+//! of them plans the same tree for itself ([`unisono_btin::plan`]), arranges the hosts by it ([`MemberTree`])
+//! and connects to its neighbors in the tree over TCP. A barrier is then a call of
+//! [`TreeBarrierMember::wait`]; the shim synchronizes the ranks of a host before and after it.
 //!
-//! Every decision that could split the ranks depends on the offers alone, so that all of them decide alike.
-//! Whether the connections were made is agreed by the shim.
+//! Every decision that could split the ranks depends on the offers alone, so that all ranks decide alike. The
+//! shim makes the ranks agree on whether the connections were made.
 //!
 //! Cost: 2 (n - 1) packets of 48 bytes a barrier for n hosts, and a connection for each neighbor. When not to
 //! use: on one host. Reference: Moh and others, "A Fast Tree-Based Barrier Synchronization on Switch-Based
@@ -33,19 +33,19 @@ use unisono_linux::netlink::address::{self, DeviceAddress};
 use unisono_rma::wire::tcp::JobListener;
 use unisono_rma::{Error, Key, Rank, TreeBarrierMember};
 
-/// The bytes of an offer.
+/// The size of an offer (bytes).
 pub const UNISONO_MPI_TREE_OFFER: usize = 2048;
 /// The time limit for the hosts to connect: all of them begin at the same collective. A firewall that drops
-/// packets is noticed after it. Chosen, not measured.
+/// packets is noticed after this time. Chosen, not measured.
 const MEET_TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
 /// The tree of a communicator's hosts, as seen by the first rank of one of them.
 #[derive(Debug)]
 pub struct TreeHandle {
     own: usize,
-    /// `None`: its file cannot be read, as this host's offer says.
+    /// `None` if the network's file cannot be read; this host's offer then has the reason.
     network: Option<&'static PlannedNetwork>,
-    /// `None` once it has met the others.
+    /// `None` once this host has connected to the others.
     listener: Option<JobListener>,
     addresses: Vec<DeviceAddress>,
     hosts: Vec<HostOffer>,
@@ -60,7 +60,7 @@ struct PlannedNetwork {
     digest: u64,
 }
 
-/// The network of this process, read once.
+/// Returns the network of this process, read once.
 fn network(path: &str, options: &str) -> Result<&'static PlannedNetwork, &'static str> {
     static NETWORK: OnceLock<Result<PlannedNetwork, String>> = OnceLock::new();
     let read = || {
@@ -76,7 +76,7 @@ fn network(path: &str, options: &str) -> Result<&'static PlannedNetwork, &'stati
 /// Makes this host's part in a tree of `hosts` hosts, and stores its offer for the others in `offer`
 /// (UNISONO_MPI_TREE_OFFER bytes). `network` is the path of a network's file, `options` the version and the
 /// options of `unisono mpi`, `rank` this rank in the communicator, `host` this host's position among the
-/// hosts, `key` the same 16 random bytes at all of them. Waits for no other rank. NULL after an error.
+/// hosts, `key` the same 16 random bytes at all hosts. Waits for no other rank. NULL after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_tree_new(
     network: *const c_char,
@@ -122,9 +122,9 @@ fn system(doing: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::System { doing: doing.to_owned(), source }
 }
 
-/// Plans the tree from the offers of all hosts, in order, and connects to the neighbors in it. A waiting call
-/// calls `progress` from time to time. All hosts get the same error for wrong offers; an error of a
-/// connection may be of one host alone.
+/// Plans the tree from the offers of all hosts, in order, and connects to the neighbors in it. From then
+/// on each barrier call that waits calls `progress` from time to time. All hosts get the same error for wrong
+/// offers; a connection may fail at one host alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_tree_meet(
     tree: *mut TreeHandle,
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn unisono_mpi_tree_free(tree: *mut TreeHandle) {
 /// A host's parent and children, by position among the offers.
 type HostPlace = (Option<Rank>, Vec<Rank>);
 
-/// The place of each host in the tree.
+/// Returns the place of each host in the tree.
 fn arrange(network: &SwitchNetwork, nodes: &[NodeId]) -> Result<Vec<HostPlace>, String> {
     let group = BarrierGroup::new(network, GroupId(0), nodes.to_vec()).map_err(|error| error.to_string())?;
     let mut options = PlanOptions::default();
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use unisono_btin::{End, Port, SwitchId, SwitchLink};
 
-    /// A spine, two leaves with two nodes each.
+    /// Makes a network of a spine and two leaves with two nodes each.
     fn leaves() -> SwitchNetwork {
         let at = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
         let links = vec![SwitchLink { a: at(0, 3), b: at(2, 0) }, SwitchLink { a: at(1, 3), b: at(2, 1) }];
@@ -242,7 +242,7 @@ mod tests {
     fn hosts_are_arranged_by_leaf_in_whatever_order_the_ranks_come() {
         let arranged = arrange(&leaves(), &[3, 0, 2, 1].map(NodeId)).expect("connected");
         let parents: Vec<Option<Rank>> = arranged.iter().map(|(parent, _)| *parent).collect();
-        // node 0 is the root; node 2 stands for the other leaf
+        // node 0 is the root; node 2 represents the other leaf
         assert_eq!(parents, [Some(Rank(2)), None, Some(Rank(1)), Some(Rank(1))]);
         assert_eq!(arranged[1].1, [Rank(3), Rank(2)]);
     }

@@ -10,9 +10,9 @@ use unisono_linux::netlink::address::DeviceAddress;
 use unisono_rma::Error;
 use unisono_text::counted;
 
-/// The most addresses in an offer, so that it fits.
+/// The maximum number of addresses in an offer, so that the offer fits.
 const MAX_ADDRESSES: usize = 32;
-/// The most names of nodes in a message.
+/// The maximum number of names of nodes in a message.
 const MAX_NAMES: usize = 5;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub(super) struct HostOffer {
     pub(super) rank: i32,
     /// The host's node, or the reason why it has none.
     node: Result<u32, String>,
-    /// Of the network's file and of the options of `unisono mpi`.
+    /// The digest of the network's file and of the options of `unisono mpi`.
     digest: u64,
     port: u16,
     addresses: Vec<Ipv4Addr>,
@@ -41,7 +41,7 @@ impl HostOffer {
         }
     }
 
-    /// The offer with this host's node in a network; the network's file has this path.
+    /// Returns the offer with this host's node in `network`, whose file is at `path`.
     pub(super) fn in_network(mut self, network: Result<(&NetworkFile, u64), &str>, path: &str) -> Self {
         match network {
             Ok((file, digest)) => {
@@ -87,9 +87,9 @@ impl HostOffer {
         name.parse().is_ok_and(|address: Ipv4Addr| self.addresses.contains(&address))
     }
 
-    /// The address at which a host with these addresses of its own reaches this host: one in a common
-    /// network, or else the first. An address that both have, such as a bridge's for containers, leads
-    /// nowhere.
+    /// Returns the address at which a host with the addresses `own` reaches this host: an address in a common
+    /// network, or else the first. An address that both hosts have, such as that of a bridge for containers,
+    /// does not lead to this host.
     pub(super) fn address_for(&self, own: &[DeviceAddress]) -> Result<SocketAddr, String> {
         let is_own = |address: &Ipv4Addr| own.iter().any(|own| own.address == *address);
         let others = || self.addresses.iter().copied().filter(|address| !is_own(address));
@@ -100,11 +100,11 @@ impl HostOffer {
         Ok(SocketAddr::from((address, self.port)))
     }
 
-    /// Writes the offer, and zeros after it.
+    /// Writes the offer to `room`, and zeros after it.
     pub(super) fn encode(&self, room: &mut [u8]) -> Result<(), Error> {
         let mut offer = self.clone();
         if let Err(why) = &mut offer.node {
-            // a message may quote a file; the room is for everything
+            // a message may quote a file, and the whole offer has to fit
             why.truncate(why.floor_char_boundary(UNISONO_MPI_TREE_OFFER / 4));
         }
         let text = serde_json::to_vec(&offer).map_err(|error| argument(error.to_string()))?;
@@ -126,15 +126,15 @@ impl HostOffer {
     }
 }
 
-/// Whether two names are of one host: a name without a domain stands for every domain.
+/// Whether two names are of one host: a name without a domain matches every domain.
 fn is_same_host(a: &str, b: &str) -> bool {
     let is_short = |name: &str| !name.contains('.');
     let first = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
     !a.is_empty() && (a == b || (is_short(a) || is_short(b)) && first(a) == first(b))
 }
 
-/// The nodes of the hosts, in order. Fails if any offer has none, or if the hosts have read different files:
-/// the same answer wherever it is asked.
+/// Returns the nodes of the hosts, in order. Fails if any offer has no node, or if the hosts have read
+/// different files. Every host gets the same result.
 pub(super) fn nodes(offers: &[HostOffer]) -> Result<Vec<NodeId>, String> {
     let nodes: Vec<NodeId> =
         offers.iter().map(|offer| offer.node.clone().map(NodeId)).collect::<Result<_, _>>()?;

@@ -3,8 +3,8 @@
 //!
 //! An MPI that polls while it waits keeps the processor from the rank that it waits for. The shim polls the
 //! host MPI for completion (by `MPI_Test` or `MPI_Iprobe`; such a poll is called a question here), and this
-//! module decides what to do between two questions: ask again at once, yield, or sleep. It does not see the
-//! messages.
+//! module decides what to do between two questions: ask again at once, yield, or sleep. The module does not
+//! see the messages.
 //!
 //! The idea: the ranks of a host share a page of cache lines. The adaptive waiting of `unisono-sync` decides
 //! whether to poll, to yield or to sleep. Usually it waits for a flag, and checks now and then whether a
@@ -22,8 +22,8 @@
 //!
 //! A nap is *directed* if a send to this rank completes the call: the sender rings. It is *undirected* if the
 //! call may need any action of another rank, as a long send, a synchronous send or a collective does. Then
-//! every rank that ends a wait in which it napped rings. A bell can be missed, for example by a send that
-//! began before any rank had napped. So a sleeper also wakes by itself, first after `FIRST_NAP`.
+//! every rank rings at the end of each wait in which it napped. A bell can be missed, for example by a send
+//! that began before any rank had napped. So a sleeper also wakes by itself, first after `FIRST_NAP`.
 //!
 //! Cost: an indirect call for each question. If each rank has a processor, a wait polls for its first `SPIN`,
 //! as the host MPI does. When not to use it: for an MPI that yields by itself (Open MPI). Reference: adaptive

@@ -2,8 +2,8 @@
 //!
 //! The idea: a rank combines a few aligned elements by atomic instructions, at the same time as other ranks.
 //! It combines all other data by vector instructions, one rank at a time. The target's gate decides between
-//! the two (`gate.rs`). Under an exclusive lock of the window no other rank can be there, and the rank needs
-//! no gate. A part that is not mapped is read, combined and written back behind the gate. Cost: see
+//! the two (`gate.rs`). While a rank holds an exclusive lock no other rank can access the part, so that rank
+//! needs no gate. A part that is not mapped is read, combined and written back behind the gate. Cost: see
 //! `gate.rs`. When not to use: for puts, because they are not atomic.
 
 use super::atomic;
@@ -138,7 +138,7 @@ impl TargetPart<'_> {
         }
     }
 
-    /// Does `beside` side by side with other ranks, or `work` while no other rank accumulates, as the gate's
+    /// Runs `beside` side by side with other ranks, or `work` while no other rank accumulates, as the gate's
     /// state requires.
     #[inline]
     fn through_gate(
@@ -167,7 +167,7 @@ impl TargetPart<'_> {
         }
     }
 
-    /// Does `work` while no other rank accumulates at the target.
+    /// Runs `work` while no other rank accumulates at the target.
     #[inline]
     fn exclusively(
         &self,
@@ -236,7 +236,7 @@ impl TargetPart<'_> {
         taken
     }
 
-    /// Waits until every rank has left the gate. A rank inside executes a few instructions, unless it has
+    /// Waits until every rank has left the gate. A rank inside leaves after a few instructions, unless it has
     /// lost its core.
     #[cold]
     fn await_leavers(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
@@ -263,8 +263,8 @@ impl TargetPart<'_> {
 }
 
 /// The number of polls before a waiter sleeps until ranks have left the gate: a rank inside executes a few
-/// instructions, so it has left after one transfer of the line, or it has lost its core. It is as many polls
-/// as an [`InitialPoll`](unisono_sync::InitialPoll) makes, for the same reason.
+/// instructions, so it has left after one transfer of the line, or it has lost its core. An
+/// [`InitialPoll`](unisono_sync::InitialPoll) makes as many polls, for the same reason.
 const GATE_POLLS: u32 = 64;
 /// The longest sleep until a rank has left the gate: leaving wakes no waiter, so the sleep ends by itself. A
 /// rank that has lost its core gets it back after a slice of 2 to 4 ms. A longer sleep delays the waiter by

@@ -1,8 +1,8 @@
 //! Combining element by element with the processor's atomic instructions.
 //!
 //! This works for elements of 1, 2, 4 or 8 bytes at aligned addresses. Operations with an instruction of
-//! their own (sums, bitwise, replace) use it, the others a compare-and-swap loop around [`combine`]. Cost:
-//! one locked instruction for each element, about 5 ns if the cache line is near.
+//! their own (sums, bitwise, replace) use it; all others use a compare-and-swap loop around [`combine`].
+//! Cost: one locked instruction for each element, about 5 ns if the cache line is near.
 
 use crate::memory::combine::combine;
 use crate::model::{Element, Operation};
@@ -94,8 +94,8 @@ pub(super) unsafe fn accumulate(
     }
 }
 
-/// Writes `new` if `target` holds `compare`, and returns the old value. All three are the low bytes of a
-/// word.
+/// Writes `new` if `target` holds `compare`, and returns the old value. `compare`, `new` and the result are
+/// the low bytes of a word.
 ///
 /// # Safety
 /// [`is_possible`] holds, and `target` is valid for atomic access.
@@ -137,9 +137,9 @@ mod tests {
             let (mut plain, mut atomic, mut before) = (there, there, [0_u64; 3]);
             let source = brought.as_ptr().cast::<u8>();
             prop_assume!(is_possible(element, atomic.as_ptr().cast()) && operation.is_defined_for(element));
-            // SAFETY: arrays of equal length on this screen.
+            // SAFETY: arrays of this function with equal length.
             unsafe { combine(element, operation, plain.as_mut_ptr().cast(), source, 24) };
-            // SAFETY: arrays of equal length on this screen, aligned for any element.
+            // SAFETY: arrays of this function with equal length, aligned for any element.
             unsafe {
                 let (target, result) = (atomic.as_mut_ptr().cast(), before.as_mut_ptr().cast());
                 accumulate(element, operation, target, source, result, 24);

@@ -84,7 +84,7 @@ impl MappedPath {
     }
 
     /// Waits until a target has applied the puts that the last fence left staged for it: the operations of a
-    /// lock come after them.
+    /// lock epoch must be done after these puts.
     #[cold]
     pub(super) fn await_applied(&mut self, target: usize, epoch: u32) -> Result<(), Error> {
         let exposure = self.region.exposure(target);

@@ -1,13 +1,13 @@
 //! The gate of accumulates: single elements pass side by side, longer accumulates one by one. The gate stays
-//! in one state until accumulates of the other kind come often.
+//! in one state until accumulates of the other kind are frequent.
 //!
 //! A rank can combine elements with the processor's atomic instructions; any number of ranks may do so at
 //! the same time, at 5 to 8 ns for each element. Or it combines them with vector instructions at memory
-//! speed, one rank at a time behind a lock. The two do not mix. The idea comes from biased locks: while only
-//! single elements come, every rank passes without a lock. The first longer accumulate turns the gate round:
-//! its rank takes the lock, sets a flag, and waits until every rank inside has left. From then on every rank
-//! takes the lock, until [`SHORTS`] single elements in a row have come. The danger is that a rank enters
-//! while another turns the gate:
+//! speed, one rank at a time behind a lock. The two do not mix. The idea comes from biased locks: as long as
+//! all accumulates are single elements, every rank passes without a lock. The first longer accumulate turns
+//! the gate round: its rank takes the lock, sets a flag, and waits until every rank inside has left. From
+//! then on every rank takes the lock, until [`SHORTS`] single elements in a row have come. The danger is that
+//! a rank enters while another turns the gate:
 //!
 //! ```text
 //!   side by side                      turns it round (has the lock)
@@ -16,9 +16,9 @@
 //!   one by one? leave, take the lock  presence = target? wait
 //! ```
 //! The two fences have an order. So either the entering rank sees that the gate has turned, or the other rank
-//! sees the entering rank inside. The light fence is no instruction where membarrier(2) fences for both. To
-//! turn the gate back needs no fence: while the lock is held no rank is inside, and the next holder of the
-//! lock checks the flag again.
+//! sees the entering rank inside. Where membarrier(2) executes the fence for both sides, the light fence is
+//! no instruction. To turn the gate back needs no fence: while the lock is held no rank is inside, and the
+//! next holder of the lock checks the flag again.
 //!
 //! Cost: side by side two stores to the rank's own line and a load; one by one a compare-and-swap and a
 //! store; for a turn a membarrier (about a microsecond), at most once in [`SHORTS`] operations. Checked by
@@ -31,10 +31,11 @@ use unisono_linux::membarrier;
 use unisono_sync::Wakeups;
 use unisono_sync::atomics::{AtomicU32, Ordering, fence, light_fence};
 
-/// The number of single elements in a row after which the gate turns back. To turn it again costs a
+/// The number of single elements in a row after which the gate turns back. Turning the gate again costs a
 /// membarrier, about 2 us, the time of 64 KB without a gate: after 1,024 elements of 30 ns that is 7 % of
-/// their time at worst, when programs alternate so that each turn is in vain. With half it is 13 %; with
-/// twice as many a phase of single elements runs behind the lock for longer than the turn would have cost.
+/// their time at worst, when programs alternate so that each turn is in vain. With half of this number it is
+/// 13 %; with twice the number a phase of single elements runs behind the lock for longer than the turn would
+/// have cost.
 #[cfg(not(loom))]
 const SHORTS: u32 = 1024;
 #[cfg(loom)]

@@ -1,10 +1,10 @@
-//! Hand-off: puts of passive epochs to a program's own memory, given to a target that is in the library.
+//! Hand-off: puts of passive epochs to a program's own memory, passed to a target that is in the library.
 //!
-//! Only the owner can store there without the kernel, whose copy costs a microsecond. But members that lock,
-//! put and unlock in turns are in the library all the time. So the origin stages its puts, offers them when
-//! it has to complete them, and polls for about as long as the kernel would take. A member checks for offers
-//! whenever it begins or ends a passive epoch. If the target does not take an offer, the origin revokes it,
-//! and the kernel copies after all. If the target has taken it, the origin waits.
+//! Only the owner can store into its memory without the kernel, whose copy costs a microsecond. But members
+//! that lock, put and unlock in turns are in the library all the time. So the origin stages its puts, offers
+//! them when it has to complete them, and polls for about as long as the kernel would take. A member checks
+//! for offers whenever it begins or ends a passive epoch. If the target does not take an offer, the origin
+//! revokes it, and the kernel copies after all. If the target has taken it, the origin waits.
 //!
 //! ```text
 //!   origin                                target
@@ -19,11 +19,11 @@
 //! it. Before an origin does another operation at the target by itself, or ends the epoch, it completes the
 //! offer, so that its operations stay in order.
 //!
-//! Everything about one offer lies in one line, with the data of a put of up to [`CARRIED`] bytes. Cost: that
-//! line travels to the target and back in place of a system call; longer puts add the lines of their entries.
-//! If a target is never in the library, one offer in 33 epochs is in vain. When not to use: where members
-//! outnumber processors, or in a job of many members, because there the search for offers costs more than it
-//! gains.
+//! Everything about one offer is in one cache line, together with the data of a put of up to [`CARRIED`]
+//! bytes. Cost: that line travels to the target and back in place of a system call; longer puts add the lines
+//! of their entries. If a target is never in the library, one offer in 33 epochs is in vain. When not to use:
+//! where members outnumber processors, or in a job of many members, because there the search for offers costs
+//! more than it gains.
 
 use unisono_sync::CacheLine;
 use unisono_sync::atomics::{AtomicU32, Ordering};
@@ -32,7 +32,7 @@ use unisono_sync::atomics::{AtomicU32, Ordering};
 const OFFERED: u32 = 1;
 const CLAIMED: u32 = 2;
 const APPLIED: u32 = 4;
-/// Beside [`OFFERED`]: the put is in the line.
+/// Set together with [`OFFERED`] if the put is in the line.
 const IN_LINE: u32 = 8;
 const BITS: u32 = 15;
 
@@ -90,8 +90,8 @@ impl CarriedPut {
 pub(crate) struct OfferLine<'a>(pub(crate) &'a CacheLine);
 
 impl<'a> OfferLine<'a> {
-    /// Copies `length` bytes from `data`, at most [`CARRIED`], into the line. Called by the origin while no
-    /// offer stands.
+    /// Copies `length` bytes from `data`, at most [`CARRIED`], into the line. Called by the origin while
+    /// there is no offer.
     ///
     /// # Safety
     /// Whole words are readable at `data`, as many as `length` bytes need.
@@ -122,7 +122,7 @@ impl<'a> OfferLine<'a> {
         self.0.word(WORD).load(Ordering::Acquire) == end | APPLIED
     }
 
-    /// Takes the offer back. Returns false if the target has claimed it. Called by the origin.
+    /// Revokes the offer. Returns false if the target has claimed it. Called by the origin.
     pub(crate) fn revoke(self, end: u32, form: OfferPlacement) -> bool {
         // Relaxed is enough: the origin wrote the entries itself, and the target reads them only after an
         // offer.

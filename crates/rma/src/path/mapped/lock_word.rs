@@ -18,8 +18,8 @@ use unisono_sync::atomics::{AtomicU32, Ordering};
 /// The number of polls of a held lock before a sleep, here and at the gate of accumulates, if there is a
 /// processor for every member. With a `pause` of 20 to 140 cycles they take 2 to 10 us, the time in which a
 /// running holder does a few short operations. Chosen, not measured: a wake-up costs 28 to 60 us
-/// (`unisono_sync::SpinBudget`), so ten times as many would still pay where holders are quick, and would take
-/// that time from a processor where they are not.
+/// (`unisono_sync::SpinBudget`), so ten times as many polls would still pay where holders release the lock
+/// quickly, and would waste processor time where they do not.
 pub(super) const POLLS: u32 = 200;
 
 const EXCLUSIVE: u32 = 1 << 31;

@@ -151,8 +151,8 @@ pub(crate) struct PartsPlan<'a> {
 static PROBE: u64 = 0x756e_6973_6f6e_6f21;
 
 impl MappedPath {
-    /// Makes a member's end; collective. Returns `None` if the kernel does not let every member read every
-    /// other's memory.
+    /// Makes a member's end of a window; collective. Returns `None` if the kernel does not let every member
+    /// read every other's memory.
     pub(crate) fn make(
         host: &Arc<HostMembers>,
         shared: &Arc<MessageEngine>,

@@ -1,10 +1,10 @@
 //! The lifetime of an offer: twice the recent time of a copy by the kernel.
 //!
-//! A target that copies through the kernel itself comes back to the library within that time, and takes the
-//! offer. If offers stand shorter than a copy lasts, two members keep missing each other's offers: each makes
-//! one in 33 epochs, and the other is in the kernel meanwhile. The copy's time depends on the processor, on
-//! the kernel's mitigations of processor vulnerabilities, and on a hypervisor, so it is measured here: each
-//! revoked offer is followed by such a copy.
+//! A target that copies through the kernel itself returns to the library within that time, and claims the
+//! offer. If offers are revoked sooner than a copy lasts, two members keep missing each other's offers: each
+//! makes an offer in one of 33 epochs, and the other is in the kernel meanwhile. The copy's time depends on
+//! the processor, on the kernel's mitigations of processor vulnerabilities, and on a hypervisor, so it is
+//! measured here: each revoked offer is followed by such a copy.
 //!
 //! Measured with four lock-put-unlock sequences by each of two pinned ranks, on a machine whose kernel takes
 //! 1.4 to 2.9 us for 16 bytes. Compared with a fixed lifetime of 2 us (and with offers of ring entries only),
@@ -27,8 +27,8 @@ const MAX_SHORT_COPY: Duration = Duration::from_micros(8);
 const KIB: Duration = Duration::from_nanos(46);
 /// The upper bound of the time of a KiB: a copy that took longer was interrupted. 2 bytes a nanosecond.
 const MAX_COPY_PER_KIB: Duration = Duration::from_nanos(500);
-/// From this length on a copy is a measurement of the time of its bytes. A shorter copy is a measurement of
-/// the time of the call.
+/// A copy of at least this length measures the time of its bytes. A shorter copy measures the time of the
+/// call.
 const MIN_LONG_COPY: usize = 16 << 10;
 
 /// The measured times of the kernel's copies of puts.
@@ -56,7 +56,7 @@ impl OfferLifetime {
         self.kib * (bytes as u64) / 1024
     }
 
-    /// Learns from the length and the time of a copy by the kernel.
+    /// Updates the measured times by the length and the time of a copy by the kernel.
     pub(super) fn record_copy(&mut self, bytes: usize, time: Duration) {
         if bytes < MIN_LONG_COPY {
             let short = time - self.beyond_short(bytes);

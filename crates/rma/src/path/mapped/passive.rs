@@ -1,12 +1,12 @@
 //! Lock-unlock on the mapped path: one word for the lock, and stores.
 //!
-//! `lock` takes the lock (after lock_all: the first access to a target), and every operation is done at once,
-//! so that unlock need not wait for any. Puts to a program's own memory are an exception: they are staged,
-//! and handed to the target if it is in the library when they have to be complete (`hand_off.rs`). The first
-//! lock after a fence waits until the target has applied the puts that the fence left staged for it. A rank
-//! that finds the lock held sleeps on its word and checks ten times a second whether a member is gone. Cost:
-//! two atomic operations; a flush is one fence instruction, if this rank has stored anything. Unlike the
-//! paper's protocol (section 4.3) it needs no request, no agent and no acknowledgement.
+//! `lock` takes the lock (after lock_all, the first access to a target takes it), and every operation is done
+//! at once, so that unlock need not wait for any. Puts to a program's own memory are an exception: they are
+//! staged, and handed to the target if it is in the library when they have to be complete (`hand_off.rs`).
+//! The first lock after a fence waits until the target has applied the puts that the fence left staged for
+//! it. A rank that finds the lock held sleeps on its word and checks ten times a second whether a member is
+//! gone. Cost: two atomic operations; a flush is one fence instruction, if this rank has stored anything.
+//! Unlike the paper's protocol (section 4.3) it needs no request, no agent and no acknowledgement.
 
 use super::hand_off::OfferPlacement;
 use super::lock_word::{Attempt, LockWord, POLLS};
@@ -22,16 +22,16 @@ use unisono_sync::{BriefBudget, MAX_SLEEP, poll_briefly};
 /// epoch begins or ends, some 20 ns for a line that is in no near cache: 16 members cost a third of a
 /// microsecond, and an accepted offer saves about 1 us. Chosen by this sum; measured with 2.
 pub(super) const MAX_OFFER_MEMBERS: usize = 16;
-/// The longest put (bytes) that is offered; longer puts go through the kernel. A target that takes an offer
-/// copies it at a moment that it did not choose: 512 KB keep it for some 50 us, as long as a wake-up takes,
-/// and are a quarter of the longest ring (2 MB): an origin can stage the next put while another is offered.
-/// Chosen, not measured; 256 KB handed over took 0.81 times as long as Open MPI's copy by the kernel (0.77 to
-/// 0.82, n = 7, as in `offer_lifetime.rs`).
+/// The longest put (bytes) that is offered; longer puts go through the kernel. A target that claims an offer
+/// copies the put at a moment that it did not choose: 512 KB delay the target by some 50 us, as long as a
+/// wake-up takes. 512 KB are a quarter of the longest ring (2 MB), so an origin can stage the next put while
+/// another is offered. Chosen, not measured; 256 KB handed over took 0.81 times as long as Open MPI's copy by
+/// the kernel (0.77 to 0.82, n = 7, as in `offer_lifetime.rs`).
 pub(super) const MAX_OFFERED_BYTES: usize = 512 << 10;
 /// The number of epochs without an offer to a target that did not take the last one. If a target computes,
 /// one epoch in 33 loses the time of an offer in vain, which is that of two copies by the kernel: 6 % in all.
-/// With 16 it would be twice that; with 64 a target that has come back is missed for longer. Chosen by this
-/// sum, not measured.
+/// With 16 epochs the loss would be twice that; with 64 epochs an origin would notice later that a target is
+/// in the library again. Chosen by this sum, not measured.
 const EPOCHS_WITHOUT_OFFER: u8 = 32;
 /// The longest sleep until a claimed offer is applied: the target wakes no origin, so the sleep ends by
 /// itself. The target copies at most [`MAX_OFFERED_BYTES`] bytes, so it takes 0.1 ms only if it has lost its
@@ -59,7 +59,7 @@ impl MappedPath {
             return (0..self.peers.len()).try_for_each(|target| self.lock_unchecked(target));
         }
         self.serve();
-        // The locks of other ranks are taken at the first access to each.
+        // The locks of other ranks are taken at the first access to each rank.
         self.take_lock(self.me, Lock::Shared)
     }
 

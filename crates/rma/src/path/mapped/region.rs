@@ -17,7 +17,7 @@ use unisono_sync::{CacheLine, Flag, Lines};
 
 const PAGE: u64 = 4096;
 
-/// The positions of everything in a segment; every member computes the same.
+/// The positions of all lines, rings and parts in a segment; every member computes the same.
 #[derive(Debug)]
 pub(super) struct SegmentPlan {
     size: usize,

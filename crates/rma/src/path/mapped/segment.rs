@@ -31,8 +31,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Makes a segment of `bytes` bytes at rank 0, which `prepare`s it; all members map it. Collective. The
-    /// caller gathers [`outcome`] to find out whether all members could.
+    /// Makes a segment of `bytes` bytes at rank 0, which calls `prepare` with it; all members map it.
+    /// Collective. The caller gathers [`outcome`] to find out whether all members have mapped it.
     pub(crate) fn share(
         host: &HostMembers,
         shared: &MessageEngine,

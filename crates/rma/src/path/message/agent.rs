@@ -84,7 +84,7 @@ fn others_make_progress(shared: &MessageEngine, rounds: &mut u64) -> bool {
     // If another thread served a waiter's packets, the waiter would sleep on: no packet would wake it.
     let busy = core.rounds != *rounds || shared.waiters.load(Ordering::Relaxed) > 0;
     if !busy {
-        // The member's own next call meets this error again, and reports it.
+        // The member's own next call gets this error again, and reports it.
         let _ = core.progress();
     }
     *rounds = core.rounds;

@@ -25,11 +25,12 @@ impl EngineState {
         *number
     }
 
-    /// Keeps a contribution until this member is at its round.
+    /// Keeps a contribution until this member reaches the contribution's round.
     ///
     /// No member is further ahead than the next collective call: a member that leaves a call knows that this
-    /// member is in it. So a peer breaks the protocol if it contributes to any other call, to a round or a
-    /// window that does not exist, or data to a barrier. This bounds the contributions kept for each peer.
+    /// member is in it. So a peer breaks the protocol if it contributes to any other call, or to a round or a
+    /// window that does not exist, or if it contributes data to a barrier. This bounds the contributions kept
+    /// for each peer.
     pub(super) fn take_contribution(
         &mut self,
         from: Rank,

@@ -77,8 +77,8 @@ impl MessageEngine {
         }
         let half = 1 << size.ilog2();
         if rank >= half {
-            // The ranks from the largest power of two on lend their vectors to a partner, and get the result
-            // back.
+            // The ranks from the largest power of two on send their vectors to a partner, and receive their
+            // result from it.
             self.core().send_counts(window, epoch, FOLD, rank - half, &vector)?;
             let result = self.receive_counts(window, epoch, RESULT, rank - half, 1)?;
             return Ok(result[0]);

@@ -21,8 +21,8 @@ use std::io::IoSlice;
 pub(crate) const SHORT: u64 = 1024;
 
 /// The size (bytes) from which on a batch is sent: with a few pages, many operations share the header and the
-/// system call already. Waiting for more gains nothing, and the target could begin meanwhile. Chosen, not
-/// measured.
+/// system call already. Waiting for more operations gains nothing, and delays the target, which could begin
+/// meanwhile. Chosen, not measured.
 const FULL_BATCH: usize = 16 << 10;
 
 /// Several operations for one message.
@@ -147,7 +147,7 @@ impl EngineState {
         tag: u32,
     ) -> Result<(), Error> {
         let header = self.header(window, target, op, marks, tag);
-        // Pieces of whole elements, of any element type.
+        // The pieces consist of whole elements, of any element type.
         let max_payload = (self.transport.max_payload() & !15) as u64;
         let mut copied = Vec::new();
         let mut skip = 0;

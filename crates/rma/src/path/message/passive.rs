@@ -65,7 +65,8 @@ impl MessageEngine {
             (rank, peer.grant, peer.queue.len())
         };
         if target == rank {
-            // Other members may next read data that this member has stored here.
+            // Once the lock is released, other members may read data that this member has stored in its own
+            // part.
             self.await_unlocks(None)?;
             let mut core = self.core();
             core.port(window).peers[target.index()].grant = Grant::Idle;

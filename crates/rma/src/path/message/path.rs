@@ -21,7 +21,7 @@ pub(crate) struct MessagePath {
     size: usize,
     style: Style,
     completion: Completion,
-    /// Operations on this rank's own part; they take no message.
+    /// Operations on this rank's own part; they need no message.
     here: Counts,
 }
 

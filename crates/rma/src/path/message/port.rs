@@ -5,8 +5,8 @@ use crate::model::{Error, Layout, Lock, Rank};
 use crate::wire::packet::{Header, PacketFlags};
 use std::collections::{HashMap, VecDeque};
 
-/// Steps of the reduce-scatter with a code instead of a distance: a rank lends its vector to a partner
-/// (fold), and gets the result back.
+/// Steps of the reduce-scatter with a code instead of a distance: a rank sends its vector to a partner
+/// (fold), and receives the result from it.
 pub(super) const FOLD: i64 = -1;
 pub(super) const RESULT: i64 = -2;
 
@@ -97,7 +97,8 @@ pub(crate) struct TargetState {
     pub(crate) grant: Grant,
     /// The number of posts that have arrived and were not used yet.
     pub(crate) posts: u32,
-    /// The number of packets of operations sent to the target. It may refuse no more than these.
+    /// The number of packets of operations sent to the target. The target may refuse no more packets than
+    /// these.
     pub(crate) refusable: u64,
     /// Whether a packet was sent since the last acknowledgement was requested.
     pub(crate) unacknowledged: bool,
@@ -173,7 +174,7 @@ impl WindowPort {
         }
     }
 
-    /// Keeps a count of a fence's reduce-scatter until this member is at its step.
+    /// Keeps a count of a fence's reduce-scatter until this member reaches the count's step.
     ///
     /// No member is further ahead than the next fence: a member that leaves a fence knows that this member is
     /// in it. So a peer breaks the protocol if it names any other epoch, a step that does not exist, or more
@@ -206,8 +207,8 @@ impl WindowPort {
         free
     }
 
-    /// Queues a request behind the others, so that none starves. A request for a shared lock from a rank that
-    /// holds another lock goes before them, because their ranks may wait for that other lock.
+    /// Queues a request behind all others, so that none starves. A request for a shared lock from a rank that
+    /// holds another lock goes before all others, because their ranks may wait for that other lock.
     pub(crate) fn enqueue(&mut self, request: LockRequest, urgency: LockRequester) {
         match (request.lock, urgency) {
             (Lock::Shared, LockRequester::Holder) => self.lock_queue.push_front(request),

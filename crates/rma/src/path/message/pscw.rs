@@ -7,8 +7,8 @@
 //! Post sets the counter to the number of origins, and each mark decrements it. An origin without operations
 //! for a target of its group sends the mark alone. NO_CHECK removes the wait and the message.
 //!
-//! Cost: one message for each pair, and the operations. The naive form: start waits for the posts, operations
-//! are sent when issued, complete sends a "done". Reference: the paper, section 4.2.
+//! Cost: one message for each pair, and the operations. In the naive form start waits for the posts,
+//! operations are sent when issued, and complete sends a "done". Reference: the paper, section 4.2.
 
 use super::MessageEngine;
 use crate::model::{Assert, Error, Rank};

@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 
 type ServedResult = Result<(), String>;
 
-/// The code of a refusal, if the target has no such memory.
+/// The code of a refusal because the target has no such memory.
 pub(crate) const NO_MEMORY: u64 = 1;
 
 /// An operation at its target, with a checked range.
@@ -171,7 +171,7 @@ impl EngineState {
 
     fn acknowledge(&mut self, from: Rank, header: &Header) -> ServedResult {
         if header.flags.has(PacketFlags::ACKNOWLEDGE) {
-            // An acknowledgement covers everything before, so a later one replaces one that is owed.
+            // An acknowledgement covers all earlier operations, so this one replaces one that is owed.
             self.port(header.window).peers[from.index()].owed = None;
             let done = Header { tag: header.tag, ..Header::new(PacketKind::Complete, header.window) };
             self.reply(from, &done, &[])?;
@@ -326,7 +326,7 @@ impl CheckedAccess {
                 match how {
                     None => {
                         // SAFETY: the block lies in the checked range; a caller may put a window onto itself,
-                        // so the two may overlap.
+                        // so source and target may overlap.
                         unsafe { std::ptr::copy(piece.as_ptr(), address, piece.len()) };
                     }
                     Some((element, _)) if !piece.len().is_multiple_of(element.size()) => split = true,

@@ -8,22 +8,24 @@
 //!   barrier goes on ------------------------------------------>  may put at the target, without a lock
 //! ```
 //! The idea: an exclusive unlock returns at once, because a rank that reads with a lock gets the lock after
-//! the operations. A rank without a lock can come too early only if it has learnt, directly or not, that
-//! unlock has returned. So the origin prevents this until the target has acknowledged: fence, post, complete,
-//! barrier and gather, the end of a lock on its own part, and each call that sends operations to another
-//! target wait here. Packets to the same target stay behind the unlock anyway. The target owes the
-//! acknowledgement until it has served all packets that have arrived; if it grants a lock to the same origin
-//! meanwhile, the grant carries it.
+//! the operations. A rank without a lock can access the part too early only if it has learned, directly or
+//! through other ranks, that unlock has returned. So each call of the origin from which another rank could
+//! learn this waits here until the target has acknowledged: fence, post, complete, barrier and gather, the
+//! end of a lock on its own part, and each call that sends operations to another target. Packets to the same
+//! target stay behind the unlock anyway. The target owes the acknowledgement until it has served all packets
+//! that have arrived; if it grants a lock to the same origin meanwhile, the grant carries the
+//! acknowledgement.
 //!
-//! Cost: one message for each unlock, or none if the next grant carries it; a wait only if it has not arrived
-//! yet. When not to use: for a shared lock, where unlock waits, because other ranks may read at the same
-//! time.
+//! Cost: one message for each unlock, or none if the next grant carries the acknowledgement; a wait only if
+//! the acknowledgement has not arrived yet. When not to use: for a shared lock, where unlock waits, because
+//! other ranks may read at the same time.
 
 use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
-/// Unacknowledged unlocks: this member's, and those owed to other members; by window and peer.
+/// Unacknowledged unlocks, by window and peer: those of this member, and those of other members that this
+/// member has to acknowledge.
 #[derive(Debug, Default)]
 pub(super) struct Unlocks {
     awaited: Vec<(u32, Rank)>,

@@ -6,11 +6,11 @@
 //! at which the other rank listens, and rank 0 distributes the list when all have connected. A rank that is
 //! connected to all others closes its listening socket: afterwards there is nothing to connect to.
 //!
-//! Cost: a connection a pair of ranks. A connection is unauthenticated until it has proved the key. A rank
-//! keeps at most [`MAX_UNAUTHENTICATED`] of them, each for at most [`HANDSHAKE_TIMEOUT`]. When a rank has
-//! this many and another process connects, it drops the oldest one. Such a connection costs some time of the
-//! accepting rank and 200 bytes, nothing else. A member whose connection was dropped connects again. When not
-//! to use: for thousands of ranks, because they have too many pairs for any connection-per-pair design.
+//! Cost: one connection for each pair of ranks. A connection is unauthenticated until it has proved the key.
+//! A rank keeps at most [`MAX_UNAUTHENTICATED`] of them, each for at most [`HANDSHAKE_TIMEOUT`]. When a rank
+//! has this many and another process connects, it drops the oldest one. Such a connection costs some time of
+//! the accepting rank and 200 bytes, nothing else. A member whose connection was dropped connects again. When
+//! not to use: for thousands of ranks, because they have too many pairs for any connection-per-pair design.
 
 use super::handshake::{
     ADDRESS, Acceptor, AcceptorStep, CHALLENGE, Connector, JoinRequest, JoinVerdict, LocalIdentity, Nonce,
@@ -49,7 +49,7 @@ pub struct JobListener {
 pub(super) type Streams = Vec<Option<TcpStream>>;
 
 impl JobListener {
-    /// Listens at `address`, and nowhere else; port 0 takes a free port. Fails with [`Error::System`] when
+    /// Listens at `address`, and nowhere else; port 0 selects a free port. Fails with [`Error::System`] when
     /// listening there fails; [`Error::Job`] for a rank outside the job.
     pub fn bind(place: JobMembership, address: SocketAddr) -> Result<Self, Error> {
         if place.rank.index() >= place.size {
@@ -76,7 +76,7 @@ impl JobListener {
         &self.place
     }
 
-    /// Meets some of the others at known addresses.
+    /// Connects to some of the others at known addresses.
     pub(super) fn streams_to(
         self,
         addresses: &[SocketAddr],
@@ -109,7 +109,7 @@ impl JobListener {
         Ok(streams)
     }
 
-    /// Meets all others through rank 0, which listens at `root`.
+    /// Connects to all others through rank 0, which listens at `root`.
     pub(super) fn streams_through(self, root: SocketAddr, until: Instant) -> Result<Streams, Error> {
         let (rank, size) = (self.place.rank.index(), self.place.size);
         let mut streams = self.no_streams();
@@ -189,7 +189,7 @@ impl JobListener {
         };
         let final_word = |why: String| Error::Job(format!("{address} is not rank {rank} of this job: {why}"));
         let listens_at = match self.address.ip() {
-            // a wildcard names no interface: others can reach us at the interface that reached rank 0
+            // a wildcard names no interface: others can reach this rank at the interface that reached rank 0
             ip if ip.is_unspecified() => match stream.local_addr() {
                 Ok(here) => SocketAddr::new(here.ip(), self.address.port()),
                 Err(error) => return Ok(Err(error)),

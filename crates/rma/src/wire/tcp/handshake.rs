@@ -135,7 +135,7 @@ impl<'a> Connector<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JoinRequest {
     pub(super) rank: u32,
-    /// The rank that it meant to reach, and the size of its job.
+    /// The rank that the process wanted to reach, and the size of the process's job.
     pub(super) wanted: (u32, u32),
     pub(super) listens_at: SocketAddr,
 }

@@ -80,15 +80,16 @@ struct PeerConnection {
 }
 
 impl JobListener {
-    /// Meets all others at known addresses, in the order of ranks. Collective: waits until all have joined,
-    /// for at most `timeout`. Fails with [`Error::TimedOut`], which names the missing ranks; [`Error::Job`]
-    /// when another process answers at an address, or a rank is taken twice; [`Error::System`].
+    /// Connects to all others at known addresses, in the order of ranks. Collective: waits until all have
+    /// joined, for at most `timeout`. Fails with [`Error::TimedOut`], which names the missing ranks;
+    /// [`Error::Job`] when another process answers at an address, or a rank is taken twice;
+    /// [`Error::System`].
     pub fn connect(self, addresses: &[SocketAddr], timeout: StdDuration) -> Result<Tcp, Error> {
         let all: Vec<Rank> = (0..self.place().size).map(Rank::at).collect();
         self.connect_neighbours(addresses, &all, timeout)
     }
 
-    /// Meets some of the others, which expect this rank; otherwise as [`connect`](Self::connect). The
+    /// Connects to some of the others, which expect this rank; otherwise as [`connect`](Self::connect). The
     /// transport reaches no other rank.
     pub fn connect_neighbours(
         self,
@@ -102,8 +103,8 @@ impl JobListener {
         Tcp::over(rank, self.streams_to(addresses, &others, until)?)
     }
 
-    /// Meets all others through rank 0, which listens at `root` and distributes the addresses of the others.
-    /// Otherwise as [`connect`](Self::connect).
+    /// Connects to all others through rank 0, which listens at `root` and distributes the addresses of the
+    /// others. Otherwise as [`connect`](Self::connect).
     pub fn connect_through(self, root: SocketAddr, timeout: StdDuration) -> Result<Tcp, Error> {
         let (rank, until) = (self.place().rank, now() + timeout.into());
         Tcp::over(rank, self.streams_through(root, until)?)
@@ -385,7 +386,7 @@ impl Transport for Tcp {
 
 impl Drop for Tcp {
     /// Ends all connections. Waits, for at most `LINGER`, until the peers that got this rank's goodbye have
-    /// its last packets. The others see its end at once.
+    /// its last packets. All other peers see the end of their connection at once.
     fn drop(&mut self) {
         let limit = now() + LINGER;
         let mut last: Vec<Socket> = Vec::new();

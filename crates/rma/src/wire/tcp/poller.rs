@@ -1,13 +1,14 @@
 //! How a rank sleeps: at one epoll instance with all its connections, a bell for the transport, and a bell
 //! for each thread that only listens.
 //!
-//! A sleeper that was woken by its bell silences it. With one bell for all, the first thread to wake would
-//! silence it for the others, so each thread has its own bell. Bytes on a connection wake each listener, too.
-//! But if another thread has read these bytes before a listener checks, the listener finds none and would
-//! sleep on, although they may have been for it. So a read rings the listeners' bells. Cost: three
-//! descriptors a job, one more for each thread that listens at the same time, and a lock for each read. When
-//! not to use: bytes on any connection wake a listener until the transport has read them, so a woken listener
-//! should make the transport read instead of listening on. Reference: epoll(7), eventfd(2).
+//! A sleeper that was woken by its bell resets (silences) the bell. With one bell for all threads, the first
+//! thread to wake would silence it for the others, so each thread has its own bell. Bytes on a connection
+//! wake each listener, too. But if another thread has read these bytes before a listener checks, the listener
+//! finds none and would sleep on, although these bytes may have been for it. So a read rings the listeners'
+//! bells. Cost: three descriptors a job, one more for each thread that listens at the same time, and a lock
+//! for each read. When not to use: bytes on any connection wake a listener until the transport has read them,
+//! so a woken listener should make the transport read instead of listening on. Reference: epoll(7),
+//! eventfd(2).
 
 use super::poll_budget::AdaptivePollBudget;
 use super::socket::Socket;
@@ -153,7 +154,7 @@ impl Poller {
 
     fn sleep(&self, last_events: u32, until: Option<Instant>) {
         let mut listeners = self.listeners();
-        // Without a bell of its own it checks again soon.
+        // A listener without a bell of its own checks again soon.
         let own = listeners.spare.pop().or_else(|| bell().ok().map(Arc::new));
         listeners.asleep.extend(own.clone());
         drop(listeners);

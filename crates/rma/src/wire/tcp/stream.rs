@@ -30,7 +30,7 @@ pub(super) struct Incoming {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// A large packet on its way, and the number of its bytes that have arrived.
+    /// A large packet that has not arrived in full, and the number of its bytes that have arrived.
     large: Option<(Vec<u8>, usize)>,
     /// Memory for the next large packet.
     spare: Vec<u8>,
@@ -193,12 +193,13 @@ mod tests {
     use crate::wire::packet::{Header, MAX_PAYLOAD, PacketKind, WirePacket};
     use proptest::prelude::*;
 
-    /// A network that takes and gives any number of bytes at a time, and sometimes none.
+    /// A network that accepts and returns any number of bytes at a time, and sometimes none.
     #[derive(Default)]
     struct Network {
         bytes: VecDeque<u8>,
         sizes: Vec<usize>,
-        /// Calls to write and to read: counted apart, or each would always meet the same sizes.
+        /// The numbers of calls to write and to read. With one common number each would always get the same
+        /// sizes.
         calls: [usize; 2],
     }
 
@@ -247,7 +248,7 @@ mod tests {
             mut sizes in prop::collection::vec(prop_oneof![0..3_usize, 2..100_usize, 1000..100_000_usize], 1..8),
             heartbeat in 0_usize..12,
         ) {
-            sizes.push(4096); // something has to move
+            sizes.push(4096); // with sizes of zero alone no byte would travel
             let mut network = Network { sizes, ..Network::default() };
             let (mut outgoing, mut incoming) = (UnsentBytes::default(), Incoming::default());
             let content = |tag: usize, length: usize| (0..length).map(|at| (at * 7 + tag) as u8).collect::<Vec<_>>();

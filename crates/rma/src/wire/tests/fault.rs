@@ -34,7 +34,7 @@ impl FaultPlan {
         Self { seed, delay: Duration::ZERO, death: None }
     }
 
-    /// Delays every other packet, mostly for much less than `max_delay`.
+    /// Delays about half of the packets, mostly for much less than `max_delay`.
     #[must_use]
     pub const fn delay(self, max_delay: Duration) -> Self {
         Self { delay: max_delay, ..self }
@@ -147,7 +147,7 @@ impl<T: Transport> Faulty<T> {
     fn take_over(&mut self) -> Result<(), Error> {
         let (plan, me, mut holds) = (self.plan, self.rank, false);
         let mut scratch = std::mem::take(&mut self.scratch);
-        // The packets of a peer that is gone by now are taken over below. A peer that goes meanwhile is
+        // The packets of a peer that is gone by now are taken over below. A peer that is lost meanwhile is
         // counted next time.
         self.drained = self.inner()?.gone().len();
         while let Some(from) = self.inner()?.receive(&mut scratch)? {
@@ -161,7 +161,7 @@ impl<T: Transport> Faulty<T> {
         self.scratch = scratch;
         self.note();
         if holds && let Some(bell) = &self.alarm.inner {
-            // a listener has to learn of the new moment
+            // a listener has to learn when the next packet is due now
             bell.ring();
         }
         Ok(())

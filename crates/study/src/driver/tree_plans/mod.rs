@@ -9,7 +9,8 @@
 //!
 //! - `paper`: the paper's tree; `turned`: the same tree, with messages turned at the root switch instead of
 //!   the root node; `any`: any switch may be the root, also turned.
-//! - `number`: ties go by number, without regard to load; `load`: the link that the fewest groups use wins.
+//! - `number`: ties are broken by number, without regard to load; `load`: ties are broken in favor of the
+//!   link that the fewest groups use.
 //! - `repaired`: the tree is repaired after each failed link; `anew`: a new tree is planned on the links that
 //!   are left.
 //!
@@ -65,7 +66,7 @@ pub(crate) struct TreePlansDriver {
 }
 
 impl TreePlansDriver {
-    /// The comparison that the settings ask for; if they ask for several, the first.
+    /// Returns the comparison that the settings ask for; if they ask for several, the first.
     fn compared(&self) -> PlanComparison<'_> {
         match (&self.concurrent, &self.failed, self.collectives) {
             (Some(counts), _, _) => PlanComparison::Ties(counts),

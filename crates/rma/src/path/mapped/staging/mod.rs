@@ -3,9 +3,9 @@
 //!
 //! The idea: the origin writes its operations into a ring that only it writes, each stamped with its epoch.
 //! When it ends its epoch it publishes the fill level of the ring. The target applies the entries of the
-//! epoch that it ends itself, after the call that shows that the origin has ended its own: the barrier of a
-//! fence, or the completion flag, which lies in the same line as the fill level. So no origin waits for the
-//! target to begin its epoch.
+//! epoch that it ends itself, after the call that shows that the origin has ended its own epoch: the barrier
+//! of a fence, or the completion flag, which lies in the same line as the fill level. So no origin waits for
+//! the target to begin its epoch.
 //!
 //! ```text
 //!   ... | stamp length element operation offset | data, padded to 16 | stamp ...
@@ -16,10 +16,10 @@
 //! begins again at the ring's start, because the caches still hold that memory, and publishes the new
 //! beginning.
 //!
-//! If an origin finds the target in its epoch after all, it takes its entries back
-//! ([`StagingWriter::withdraw`]) and does them directly, so that accumulates stay in order. Cost: 16 bytes
-//! and the data, so two cache lines for four short puts. When not to use: for a mapped part that is exposed.
-//! The target does not trust entries: it checks lengths and offsets.
+//! If an origin finds the target in its epoch after all, it withdraws its entries
+//! ([`StagingWriter::withdraw`]) and does their operations directly, so that accumulates stay in order. Cost:
+//! 16 bytes and the data, so two cache lines for four short puts. When not to use: for a mapped part that is
+//! exposed. The target does not trust entries: it checks lengths and offsets.
 
 mod origin;
 mod target;

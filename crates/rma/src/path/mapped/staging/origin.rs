@@ -12,7 +12,7 @@ use unisono_sync::atomics::Ordering;
 
 /// The number of bytes of short entries after which the origin checks whether the ring is empty. An origin
 /// that finds the ring empty writes from the ring's start again, into memory that its cache holds. The
-/// first-level cache holds 32 KB or more, of which the ring may have half. The check is a transfer of the
+/// first-level cache holds 32 KB or more, of which the ring may use half. The check is a transfer of the
 /// target's line. Chosen, not measured.
 const REWIND_AFTER: usize = 16 << 10;
 
@@ -193,7 +193,7 @@ impl StagingWriter {
         self.used() == 0
     }
 
-    /// Takes this epoch's entries back, in order, before the target may read them.
+    /// Withdraws this epoch's entries, in order, before the target may read them.
     pub(in crate::path::mapped) fn withdraw(
         &mut self,
         ring: StagingRing<'_>,

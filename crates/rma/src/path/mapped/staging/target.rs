@@ -1,5 +1,5 @@
 //! The target's end of a ring. It visits the entries of an epoch in order, and gives their room back. Another
-//! process wrote them, so it checks their contents before it uses them.
+//! process wrote the entries, so the target checks their contents before it uses them.
 
 use super::{
     FILLER, HEAD, Head, LINE, LONG_ENTRY, MAX_STAGED_BYTES, REPUBLISH_AFTER, StagingRing, Stamp, data_of,
@@ -26,7 +26,7 @@ impl StagingReader {
         self.read
     }
 
-    /// Prefetches the lines of the next entries, so that they travel at the same time as the line that
+    /// Prefetches the lines of the next entries, so that their transfers overlap with that of the line that
     /// announces them.
     #[inline]
     pub(in crate::path::mapped) fn prefetch_entries(&self, (ring, size): (*mut u8, usize)) {
@@ -109,8 +109,9 @@ impl StagingReader {
         self.read = position & !(HEAD as u32 - 1);
     }
 
-    /// Publishes the read position if the published one is old. Called after entries were handed over: their
-    /// origin knows from the hand-off that it has their room back, so the ring's word is written only rarely.
+    /// Publishes the read position if the published one is old. Called after entries were handed over: the
+    /// origin learns from the hand-off that their room is free again, so the ring's word is written only
+    /// rarely.
     #[inline]
     pub(in crate::path::mapped) fn publish_given_back_if_old(&mut self, ring: StagingRing<'_>) {
         if self.read.wrapping_sub(self.published) > REPUBLISH_AFTER {
