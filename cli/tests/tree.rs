@@ -105,6 +105,7 @@ fn runs_within(kib: u64, arguments: &[&str], file: &Path) -> bool {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn a_large_network_takes_at_most_four_times_its_file_in_memory() {
     let directory = tempfile::tempdir().expect("a directory");
     let (small, big) = (directory.path().join("small.json"), directory.path().join("big.json"));

@@ -16,7 +16,9 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     // the whole workspace, because for a single package cargo would build its dependencies again with fewer
     // features
     summary.step("unit, property, doc and command line tests", || {
-        tests(&["--workspace", "--exclude", "unisono-host-tests"], &[], |_| ())
+        tests(&["--workspace", "--exclude", "unisono-host-tests"], &[], |command| {
+            command.env(PROPERTY_CASES, "64");
+        })
     });
     summary.step("host tests", || host_tests(&[], |_| ()));
     Ok(summary.conclude())
@@ -91,7 +93,8 @@ fn tests(arguments: &[&str], words: &[&str], prepare: impl Fn(&mut Command)) -> 
 /// Returns the step `cargo test ARGUMENTS -- --show-output WORDS`; `cargo` is the start of its command.
 fn test_step(mut cargo: Command, arguments: &[&str], words: &[&str]) -> TimedStep {
     cargo.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
-    cargo.args(words).current_dir(workspace());
+    // the quick test, plain `cargo test`, omits tests that take seconds of processor time
+    cargo.arg("--include-ignored").args(words).current_dir(workspace());
     let step = TimedStep::new(format!("cargo test {}", arguments.join(" ")), cargo);
     step.testing(test_output::is_test_start)
 }

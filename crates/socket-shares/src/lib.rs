@@ -37,7 +37,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name cannot be that of a class, or the number is not a valid weight.
+    /// The name is not a valid class name, or the number is not a valid weight.
     #[error("{0}")]
     Invalid(String),
     #[error("no guard answers at {}: {source}; root starts it: unisono queue guard", path.display())]
@@ -48,9 +48,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the closest error number of errno(3). `ENOENT`: no class has the name; `EPERM`: the policy
-    /// does not permit this user to use the class; `ERANGE`: the policy does not permit the weight; `EDQUOT`:
-    /// the user already has as many sockets as the policy permits; `ECONNREFUSED`: no guard answers.
+    /// Returns the closest error number of errno(3). `ENOENT`: the policy has no class of the name; `EPERM`:
+    /// the policy does not permit this user to use the class; `ERANGE`: the policy does not permit the
+    /// weight; `EDQUOT`: the user already has as many sockets as the policy permits; `ECONNREFUSED`: no guard
+    /// answers.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Invalid(_) => Errno::INVAL.raw_os_error(),

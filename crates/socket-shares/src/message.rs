@@ -28,7 +28,7 @@ pub struct ShareRequest {
 pub struct BadRequest(String);
 
 impl ShareRequest {
-    /// Makes a request. Fails if the name cannot be that of a class, or if the weight is not valid.
+    /// Makes a request. Fails if the name is not a valid class name, or the weight not a valid weight.
     pub fn new(class: &str, weight: f64) -> Result<Self, BadRequest> {
         let is_part = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_');
         if !(1..=MAX_CLASS).contains(&class.len()) || !class.bytes().all(is_part) {

@@ -75,6 +75,7 @@ fn peers_refuse_what_they_do_not_know_with_exit_code_2() {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn kernels_in_c_compute_what_ours_do() {
     // more iterations than a batch has rounds, but few enough for runtimes that spin when threads outnumber
     // cores

@@ -234,6 +234,7 @@ fn names_of_ports_that_are_no_numbers_get_numbers_in_their_order() {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn a_switch_with_more_cables_than_ports_can_be_numbered_is_refused_with_the_limit() {
     let star: String = (0..=65_535).map(|n| format!("hub -- s{n};")).collect();
     let error = refused(&format!("graph {{ {star} }}"));

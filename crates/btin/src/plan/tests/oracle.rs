@@ -127,6 +127,7 @@ proptest! {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn the_plan_is_the_literal_one_where_hundreds_of_roots_are_tied() {
     for links in
         [torus(12, 13), torus(10, 10), fat_tree(3, 4), regular(200, 3), regular(300, 4), ring(150), ring(301)]
@@ -219,6 +220,7 @@ proptest! {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
     // Chains of two switches at seven places of a torus, so that heights differ and blocks lose some of their
     // roots.
@@ -240,6 +242,7 @@ fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn any_number_of_threads_comes_to_the_same_tree() {
     for links in [torus(41, 44), regular(1800, 4)] {
         let network = with_nodes(&links);
