@@ -105,8 +105,8 @@ impl<P> Correlator<P> {
         self.rule == correlation.rule && self.within == correlation.within
     }
 
-    /// Adds an event that matches these parts, ascending. Returns the complete correlation if the event
-    /// completes it.
+    /// Adds an event that matches `parts`, which are in ascending order. Returns the complete correlation if
+    /// the event completes it.
     pub(crate) fn feed(&mut self, event: &Arc<ChannelEvent<P>>, parts: &[usize]) -> Option<Chain<P>> {
         self.expire(event.published);
         let complete = match self.rule {
@@ -166,7 +166,7 @@ impl<P> Correlator<P> {
         dropped
     }
 
-    /// Returns the bytes that the events of incomplete chains count in a queue, each event once.
+    /// Returns how many bytes of a queue the events of incomplete chains take, each event counted once.
     pub(crate) fn weight(&self) -> usize
     where
         P: EventPayload,

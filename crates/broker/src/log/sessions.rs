@@ -9,16 +9,17 @@
 //!   {"dropped":{"queue":1,"position":82}}
 //!   {"arrived":{"id":9,"position":85}}   {"released":{"id":9}}                          from the client
 //! ```
-//! The messages themselves are in the log, once for all sessions. A session's queue is therefore the logged
-//! events from position `next` on that match its subscriptions, and the listed ones before, without those
-//! that were sent or dropped. An event that both queues of a session have (QoS 1 and QoS 2) counts twice.
+//! The messages themselves are in the log, once for all sessions. A session's queue therefore has the logged
+//! events at position `next` or later that match its subscriptions, and the earlier events whose positions a
+//! `waiting` line lists, except the events that were sent or dropped. A session has a queue for QoS 1 and
+//! a queue for QoS 2; an event that waits in both counts as two.
 //!
-//! Lines are appended. Once more than half of the bytes are in obsolete lines, the file is rewritten. A last
-//! line that a crash has cut off is ignored. Any other unreadable line means damage: the session is not
-//! restored, its file stays, and no other session is affected.
+//! Lines are appended. The file is rewritten once it has twice the bytes that the last rewrite left, plus 256
+//! KiB. A last line that a crash has cut off is ignored. Any other unreadable line means damage: the session
+//! is not restored, its file stays, and no other session is affected.
 //!
-//! Cost: an `open`, a `write` and a `close` for each turn of the server in which the session has changed,
-//! and a rewrite with its sync for each line that doubles the file.
+//! Cost: an `open`, a `write` and a `close` in each iteration of the server's loop in which the session has
+//! changed, and a rewrite and a sync each time the file has doubled.
 
 use super::line_file::LineFile;
 use super::session_lines::SavedSession;
@@ -33,8 +34,8 @@ use std::sync::{Arc, Weak};
 
 /// The folder of the sessions' files, inside that of the log.
 pub(super) const SESSIONS: &str = "sessions";
-/// The number of bytes by which a file may exceed twice the bytes of its valid lines, so that the file of a
-/// session with few subscriptions is rewritten once in some thousand messages. Chosen by this argument, not
+/// The number of bytes by which a file may exceed twice its size after the last rewrite, so that the file of
+/// a session with few subscriptions is rewritten once in some thousand messages. Chosen by this argument, not
 /// measured.
 const MAX_SLACK: u64 = 256 << 10;
 
@@ -46,7 +47,7 @@ pub(crate) fn session_file(key: &str) -> String {
 #[derive(Debug, Default)]
 struct SessionFile {
     bytes: u64,
-    /// Bytes of the file when it was last rewritten.
+    /// Bytes of the file after its last rewrite; after a restart, the bytes that a rewrite would leave.
     counting: u64,
     /// Open as long as the file waits for a sync.
     file: Weak<File>,
@@ -207,7 +208,7 @@ impl EventLog {
         Ok(())
     }
 
-    /// Returns whether most of a session's file is obsolete, so that it is to be written anew.
+    /// Returns whether a session's file has grown so much since its last rewrite that another one is due.
     #[must_use]
     pub fn is_session_overgrown(&self, name: &str) -> bool {
         let known = self.sessions.as_ref().and_then(|sessions| sessions.files.get(name));

@@ -2,16 +2,17 @@
 //!
 //! A spinning broker serves each frame at once, and takes a processor. Where suppliers reach their consumers
 //! through rings in shared memory, no event passes through the broker: there the broker would only take the
-//! processor that the supplier or the consumer needs. So beside rings it sleeps once no frame has come for
-//! [`BESIDE_RINGS`], and spins again from the next frame on.
+//! processor that the supplier or the consumer needs. So while rings are in use, the broker sleeps once no
+//! frame has come for [`BESIDE_RINGS`], and spins again when the next frame comes.
 
 use unisono_events_wire::ChannelWait;
 use unisono_linux::clock::{Duration, Instant};
 use unisono_sync::PollBudget;
 
-/// A broker beside rings sleeps after this time without a frame. For a program that sends 200 events per
-/// second or more through the broker, the broker stays awake. Programs report on rings ten times a second:
-/// that costs a twentieth of a processor.
+/// While rings are in use, the broker sleeps after this time without a frame. For a program that sends 200
+/// events per second or more through the broker, the broker stays awake. A program that uses rings reports
+/// their counters to the broker ten times a second; polling for 5 ms after each report takes a twentieth of a
+/// processor.
 const BESIDE_RINGS: Duration = Duration::from_millis(5);
 
 /// Whether suppliers use rings.
@@ -33,7 +34,7 @@ pub(super) struct FramePollBudget {
 impl FramePollBudget {
     pub(super) fn new(wait: ChannelWait) -> Self {
         let alone = wait.budget();
-        // only an endless budget differs beside rings; every other one ends in any case
+        // only an endless budget needs a limit while rings are in use; any other budget ends by itself
         let rests = alone == PollBudget::Endless;
         Self { alone, beside_rings: rests.then(|| PollBudget::lasting(BESIDE_RINGS)) }
     }
@@ -88,7 +89,7 @@ mod tests {
     fn a_spinning_broker_rests_beside_rings_while_no_frame_comes() {
         use ChannelWait::Spin;
         assert_eq!(polls(Spin, EventsPass::Broker, 100_000), SECOND, "without rings it spins");
-        // ten reports on rings, and 5 ms after each
+        // ten frames a second, and 5 ms of polling after each
         assert_eq!(polls(Spin, EventsPass::Rings, 100_000), SECOND / 20);
         assert_eq!(polls(Spin, EventsPass::Rings, SECOND), 5_000);
     }

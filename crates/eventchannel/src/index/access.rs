@@ -22,7 +22,8 @@ use crate::value::{FieldSet, FieldValue};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The maximum number of ways that are kept for a clause: each takes memory, and the first few differ most.
+/// The maximum number of ways that are kept for a clause. Each takes memory, and the first of them, in the
+/// order of cost, save the most.
 const MAX_WAYS: usize = 4;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -71,7 +72,7 @@ impl AccessIndex {
 
     fn cheapest(&self, clause: &Clause) -> Option<(usize, Vec<AccessPath>)> {
         match clause {
-            // an `or` without parts is false: no path leads to it, so it is never evaluated
+            // no path leads to `Always(false)`, such as an `or` without parts, so it is never evaluated
             Clause::Always(value) => (!value).then(|| (0, Vec::new())),
             Clause::IsNot(_) => None,
             Clause::All(parts) => {
@@ -97,7 +98,8 @@ impl AccessIndex {
         match path {
             AccessPath::Equal(_, value) => 1 + field.equal.get(value).map_or(0, Vec::len),
             AccessPath::Starts(_, prefix) => 4 + field.starts.get(prefix).map_or(0, Vec::len),
-            // a half-open range is assumed to contain every second number, and a bounded range few numbers
+            // Assumes that a value within this range is also within half of the clauses' ranges if this range
+            // has one bound, and within few of them if it has two.
             AccessPath::Within(_, (0, _) | (_, u64::MAX)) => 8 + field.ranges.len() / 2,
             AccessPath::Within(..) => 8 + field.ranges.len() / 16,
             AccessPath::Exists(_) => 16 + field.exists.len(),
