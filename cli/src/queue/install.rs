@@ -17,11 +17,12 @@ use unisono_linux::read::HAND_WRITTEN;
 
 /// Let systemd apply a policy at every boot, and whenever the device comes back
 ///
-/// The command checks the policy and, without --print and --root, if the device exists, whether this host can
-/// enforce it. Then it writes /etc/systemd/system/unisono-queue-DEV.service (-DEV-in with --direction in),
-/// enables it and starts it. The unit applies the policy whenever the device appears. It clears the policy
-/// when the unit is stopped or the device disappears. The policy's file is not copied: after you change it,
-/// `systemctl reload unisono-queue-DEV` applies it again.
+/// The command checks the policy. If the device exists, and neither --print nor --root is given, it also
+/// checks whether this host can enforce the policy. Then it writes
+/// /etc/systemd/system/unisono-queue-DEV.service (-DEV-in with --direction in), enables it and starts it. The
+/// unit applies the policy whenever the device appears. It clears the policy when the unit is stopped or the
+/// device disappears. The policy's file is not copied: after you change it, `systemctl reload
+/// unisono-queue-DEV` applies it again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue install /etc/unisono/office.toml --dev eth0
