@@ -14,18 +14,19 @@ use unisono_gang::service::client;
 use unisono_gang::service::request::{ServiceReply, ServiceRequest};
 use unisono_gang::service::server::SOCKET;
 
-/// The variable by which the script asks for completions; its value is the name of the shell.
+/// The environment variable that the script sets when it asks this program for completions; its value is the
+/// name of the shell.
 const VARIABLE: &str = "UNISONO_COMPLETE";
-/// Time for which the completion of topics receives events to learn their topics. Chosen, not measured: a
-/// user tolerates such a delay after Tab.
+/// Time for which [`topics`] receives events, to learn their topics. Chosen, not measured: a user tolerates
+/// such a delay after Tab.
 const LISTENING: Duration = Duration::from_millis(300);
 /// Maximum number of topics that are offered.
 const MAX_TOPICS: usize = 100;
 
 /// Print the completion script of a shell
 ///
-/// The script asks this program at each Tab. It completes commands, options and their values, and names of
-/// this moment: network devices, gangs of the daemon, topics of your broker.
+/// The script asks this program at each Tab. It completes commands, options and their values, and names that
+/// exist at that moment: network devices, gangs of the daemon, topics of your broker.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -68,7 +69,8 @@ pub(crate) fn gangs() -> Vec<CompletionCandidate> {
     }
 }
 
-/// Returns topics of the user's broker: those with a kept event, and those with an event published meanwhile.
+/// Returns topics of the user's broker: those with a kept event, and those with an event that is published
+/// within [`LISTENING`]; at most [`MAX_TOPICS`].
 pub(crate) fn topics() -> Vec<CompletionCandidate> {
     let mut topics = BTreeSet::new();
     let end = Instant::now() + LISTENING;

@@ -13,13 +13,13 @@ pub(crate) struct CsvFlag {
     pub(crate) csv: bool,
 }
 
-/// Formats an object as JSON in one line. Its first key is `format`. The number of a format increases when a
-/// key is removed or changes its meaning; a new key does not change it.
+/// Formats an object as JSON in one line. The first key, `format`, names the format and ends in its version
+/// number. That number increases when a key is removed or changes its meaning; a new key does not change it.
 pub(crate) fn json(format: &str, object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(&named(format, object))
 }
 
-/// Formats the object of [`json`] in several lines, for files that people read, too.
+/// Formats an object as [`json`] does, but on several lines, for files that people also read.
 pub(crate) fn pretty_json(format: &str, object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&named(format, object))
 }

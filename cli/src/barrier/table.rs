@@ -156,8 +156,8 @@ fn headline(run: &Measurement) -> String {
     line
 }
 
-/// Explains the rate of blocks (sleeps in the kernel) in words. If all threads of a barrier of n threads
-/// sleep, it blocks n - 1 times.
+/// Explains the rate of blocks (sleeps in the kernel) in words. If all waiting threads of a barrier of n
+/// threads sleep, it blocks n - 1 times.
 fn meaning(run: &Measurement, cpus: usize) -> &'static str {
     if run.threads < 2 {
         return "one thread has nobody to wait for";

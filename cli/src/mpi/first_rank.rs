@@ -16,7 +16,8 @@ const RANK_VARIABLES: [&str; 5] =
 const REPORT_DELAY: Duration = Duration::from_millis(300);
 
 /// Returns whether this process should end without a message, because the first rank of this host reports the
-/// same error. If this is not the first rank, it first waits until the launcher has passed that report on.
+/// same error. A process that is not the first rank first waits for [`REPORT_DELAY`], so that the launcher
+/// can pass that report on.
 pub(super) fn first_rank_reports() -> bool {
     if is_first_rank() {
         return false;

@@ -17,7 +17,8 @@ use unisono_linux::read::HAND_WRITTEN;
 
 /// Let systemd apply a policy at every boot, and whenever the device comes back
 ///
-/// The command checks the policy, and if the device exists, whether this host can enforce it. Then it writes
+/// The command checks the policy. If the device exists, and neither --print nor --root is given, it also
+/// checks whether this host can enforce the policy. Then it writes
 /// /etc/systemd/system/unisono-queue-DEV.service (-DEV-in with --direction in), enables it and starts it. The
 /// unit applies the policy whenever the device appears. It clears the policy when the unit is stopped or the
 /// device disappears. The policy's file is not copied: after you change it, `systemctl reload
@@ -126,7 +127,8 @@ fn sides(devices: &[String], direction: TrafficDirection) -> Vec<LinkSide> {
 }
 
 /// Runs `unisono queue apply --check` with the options of each unit. Returns its exit code if it fails. If
-/// the unit is for another host, or the device does not exist yet, only the policy's text is checked.
+/// `elsewhere` (`--print` or `--root`), or if the device does not exist yet, only the policy and the options
+/// are checked, and not whether this host can enforce the policy.
 fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Result<Option<ExitCode>> {
     for unit in units {
         let mut check = Command::new(program);

@@ -48,9 +48,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     service::answer_scrapes(place, answer)
 }
 
-/// First undoes the changes that killed commands left behind, because a policy that they applied in part is
-/// not in force. Then returns the figures as text. If the backend of a device does not answer, the text
-/// reports that device as down, and still has the others.
+/// Undoes the changes that killed commands left behind, because a policy that they applied in part is not in
+/// force. Then returns the figures as text. If the backend of a device does not answer, the text reports that
+/// device as down, and still has the others.
 fn scrape(sides: &WantedSides) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::recover_all()?);
     unisono_enforce::recover_all()?.iter().for_each(|recovered| failure::warn(&recovered.notes));

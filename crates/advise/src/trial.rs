@@ -1,9 +1,9 @@
 //! Runs the programs with each remedy, in turns, and watches every run.
 //!
-//! In the first round, a run that takes ten times as long as the best run so far is stopped: its remedy
-//! cannot win, and plain Linux can be a thousand times slower. Such a run counts as "at least this long", and
-//! its remedy leaves the trial. The programs read nothing from standard input. Their output is discarded,
-//! except the last line of standard error of a program that fails.
+//! In the first round, a run that takes ten times as long as the best run so far, and at least two seconds,
+//! is stopped: its remedy cannot win, and plain Linux can be a thousand times slower. Such a run counts as
+//! "at least this long", and its remedy leaves the trial. The programs read nothing from standard input.
+//! Their output is discarded, except the last line of standard error of a program that fails.
 //!
 //! A program is stopped by SIGTERM to its process group and two seconds later by SIGKILL, together with all
 //! processes that it started. If this process is killed, the kernel kills the programs that it started. If
@@ -43,8 +43,8 @@ const KILL_AFTER: Duration = Duration::from_secs(2);
 const STOP_RATIO: u64 = 10;
 /// Gangs with other slices are tried if gangs took at most this many times as long as the best remedy.
 const MAX_SWEEP_RATIO: f64 = 1.25;
-/// No run is stopped before this time: if the limit were ten times a run of 10 ms, a pause of the host would
-/// decide.
+/// The limit that the first round derives from the best run is at least this long: if it were ten times a run
+/// of 10 ms, a pause of the host would decide. [`TrialBudget::run`] still applies where it is shorter.
 const MIN_RUN: Duration = Duration::from_secs(2);
 /// Number of rounds between two checks whether the trial can be decided. If nine of nine rounds agree, chance
 /// is excluded even for the best of ten remedies (two-sided sign test: 0.4 %). Fewer rounds may agree by
@@ -134,8 +134,8 @@ impl TrialRuns {
 /// Limits of a trial's time.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialBudget {
-    /// Limit for all runs together; the first round of all remedies, and three of plain Linux and the best
-    /// remedy, are always completed.
+    /// Limit for all runs together; the first round of all remedies, and three rounds of plain Linux and the
+    /// best remedy, are always completed.
     pub total: Duration,
     /// Limit for one run.
     pub run: Duration,
@@ -249,7 +249,8 @@ fn run_limit(runs: &[TrialRun], round: usize, budget: TrialBudget) -> Duration {
     let best =
         runs.iter().filter(|run| run.ended == RunEnd::Succeeded).map(|run| run.seconds).reduce(f64::min);
     match best {
-        // only the first round has this limit, because later rounds have only remedies that ended in it
+        // Only the first round has this limit. A remedy that it stops is not run again; gangs with other
+        // slices join after the first round, and only if gangs did well in it.
         Some(best) if round == 0 => {
             (Duration::from_nanos((best * 1e9) as u64) * STOP_RATIO).max(MIN_RUN).min(budget.run)
         }
@@ -405,8 +406,8 @@ impl RunningStage {
                 if one.ended {
                     continue;
                 }
-                // the last reading is made after a process has ended and before `wait`, while its figures
-                // still exist
+                // `wait` removes the process from /proc. What it did since the last reading counts only in
+                // the totals of the collected children.
                 if one.process.has_ended(Some(Duration::ZERO.into()))? {
                     let status = one.child.wait()?;
                     one.ended = true;

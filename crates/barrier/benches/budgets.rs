@@ -109,7 +109,7 @@ fn main() {
         let cpu = arguments.get(1).and_then(|cpu| cpu.parse().ok()).unwrap_or(0);
         let _ = affinity::restrict_own(&CpuSet::single(cpu));
         let start = now();
-        // Ends by itself if its parent is killed.
+        // Ends after two minutes, also if its parent was killed.
         while now() - start < Duration::from_secs(120) {
             std::hint::spin_loop();
         }
@@ -283,7 +283,7 @@ fn ours(variant: &str, threads: usize) -> Vec<Wait1> {
 }
 
 fn sample(case: &Case, variant: &str, length: Duration) -> Sample {
-    // Short episodes are timed in batches, so that reading the clock does not count.
+    // Short episodes are timed in batches, so that the time to read the clock is negligible.
     let batch = if case.threads == 2 { 64 } else { 1 };
     if variant == "processes" {
         let group =
@@ -378,7 +378,8 @@ fn precise(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// Prints the time of an episode, every 250 ms, with several variants, while busy loops come and go.
+/// Prints the mean time of an episode for every 250 ms, for one variant after the other, while busy loops
+/// come and go.
 fn regimes(threads: usize) {
     for variant in ["recommended", "competitive/yield", "competitive/block", "recommended"] {
         println!("{variant}, {threads} threads: ns/barrier by 250 ms; busy loops run from 2 s to 5 s");

@@ -16,7 +16,7 @@ named! {
         CombiningTree = "combining-tree",
         /// A fixed tree: a parent waits for its children, all participants wait for the root.
         StaticTree = "static-tree",
-        /// Each member signals one other member in each of log2 n rounds; no root.
+        /// Each member signals one other member in each of ceil(log2 n) rounds; no root.
         Dissemination = "dissemination",
         /// Rounds of pairs whose winner is fixed beforehand.
         Tournament = "tournament",
@@ -85,7 +85,7 @@ impl<'a> GroupWords<'a> {
         self.lines.line(self.first + line).counter()
     }
 
-    /// Returns a word of the algorithm's line `line` that the algorithm may use as it likes, beside flag 0:
+    /// Returns an odd word of the algorithm's line `line`, which holds no flag, for the algorithm's own use.
     /// `index` is 0 to 6, and 6 is the counter. A change of membership sets these words to zero.
     #[inline]
     pub(crate) fn own_word(&self, line: usize, index: usize) -> &'a AtomicU32 {

@@ -6,7 +6,7 @@
 //!
 //! Cost per participant: one atomic read-modify-write of a contended line, and one line transfer. The n
 //! read-modify-writes queue up on the line, so an episode takes O(n). When not to use: with many threads that
-//! each have a core. Where threads share cores anyway, this algorithm is the right choice.
+//! each have a core. Where threads share cores, it is among the three fastest (table in `recommended.rs`).
 //!
 //! Reference: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel
 //! Programming 17(1), 1988; Mellor-Crummey, Scott, ACM TOCS 9(1), 1991, section 3.1.

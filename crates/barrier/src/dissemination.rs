@@ -1,19 +1,21 @@
 //! Dissemination barrier.
 //!
 //! The idea: in round k each participant signals the participant 2^k ranks after it, and waits for the
-//! participant 2^k ranks before it. After log2 n rounds each has a signal from all others, directly or
-//! through others.
+//! participant 2^k ranks before it. After ceil(log2 n) rounds each participant has a signal from every other
+//! participant, directly or through others.
 //! ```text
 //!   round 0   0->1->2->3->4->0      round 1   0->2->4->1->3->0      round 2   0->4->3->2->1->0
 //! ```
 //! Cost per participant: ceil(log2 n) stores and as many waits, each on a word that only one other
-//! participant writes. No line is contended, and there is no root. Two participants use the
-//! [exchange](crate::exchange). When not to use: with more participants than cores, because all must run in
-//! *every* round; or where shared memory is far away, because an episode takes n log n messages.
+//! participant writes. No line is contended, and there is no root. A group of two uses the [exchange
+//! barrier](crate::exchange) instead. When not to use: with more participants than cores, because all must
+//! run in *every* round; or where access to shared memory is slow, because an episode takes n ceil(log2 n)
+//! messages.
 //!
 //! Reference: Hensgen, Finkel, Manber, Int. J. Parallel Programming 17(1), 1988; Mellor-Crummey, Scott 1991,
-//! section 3.3. Growing episode numbers replace their parity and sense: the word of a partner that is an
-//! episode ahead is simply greater.
+//! section 3.3. Where the published algorithm uses parity and sense reversal, this one uses increasing
+//! episode numbers: if a partner is an episode ahead, its number is greater than the awaited one, which also
+//! ends the wait.
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{CacheLine, WaitPolicy, Watch};
@@ -24,7 +26,7 @@ pub(crate) struct Dissemination {
     members: usize,
     rounds: usize,
     lines_per_member: usize,
-    /// The round whose signal is awaited; this participant's own signal of that round is out.
+    /// The round whose signal this participant awaits; it has already sent its own signal of that round.
     round: usize,
 }
 

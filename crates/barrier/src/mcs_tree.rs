@@ -19,9 +19,9 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
-/// Mellor-Crummey and Scott (1991, section 3.5) take 4 for arrivals, because a node then polls one word, and
-/// 2 for wake-ups, because a node wakes its children one after the other. Other numbers were not measured
-/// here.
+/// Mellor-Crummey and Scott (1991, section 3.5) take 4 for arrivals, because a node then polls one word of
+/// four bytes, and 2 for wake-ups, because a node wakes its children one after the other. Other numbers were
+/// not measured here.
 #[cfg(not(loom))]
 const ARRIVAL_FAN_IN: usize = 4;
 #[cfg(loom)]

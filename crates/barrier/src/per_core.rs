@@ -3,8 +3,9 @@
 //!
 //! When threads outnumber cores, most waiters share their core with a thread that has not arrived yet. They
 //! must give the core away at once, and waking them one by one from another core is slow. The last thread to
-//! arrive on a core is different: no other thread of the program wants that core, so it may spin for the
-//! release. Then it wakes the other threads of its core, on the core where they will run.
+//! arrive on a core, the core's *representative*, is different: no other thread of the program wants that
+//! core, so it may spin for the release. Then it wakes the other threads of its core, on the core where they
+//! will run.
 //! ```text
 //!            core 0                          core 1
 //!   t0 sleeps  t1 sleeps  t2 spins   t3 sleeps  t4 sleeps  t5: last of all
@@ -45,7 +46,7 @@ const WRONG: usize = 1;
 const ARRIVED: usize = 2;
 /// The last episode in which this core had a representative.
 const REPRESENTED: usize = 4;
-/// The last even and the last odd episode in which a member waited behind others here. There are two words,
+/// The last even and the last odd episode in which a member waited for this core's flag. There are two words,
 /// because a slow member may write its episode when others already wait in the next.
 const BEHIND: usize = 5;
 /// Every core is signalled once in this many episodes even if no participant waits there, because a flag must
@@ -111,8 +112,8 @@ impl Protocol for PerCore {
         let core = self.line(words, self.core.unwrap_or(0));
         let expected = core.expected().load(Ordering::Relaxed);
         if expected <= 1 {
-            // No other participant is expected on this core. If a thread is migrated here and waits behind,
-            // the very last participant signals it.
+            // No other participant is expected on this core. If a thread is migrated here and waits for this
+            // core's flag, the very last participant signals the flag.
             wait.until(release)?;
             return Some(Leadership::Follower);
         }

@@ -9,7 +9,7 @@
 //!   round 0   0<-1   2<-3    4<-5  6<-7
 //! ```
 //! Cost per participant: one store up, and one down for each participant that it beat; no read-modify-write;
-//! 2 log2 n steps on the longest path. When not to use: with more participants than cores, for the same
+//! 2 ceil(log2 n) steps on the longest path. When not to use: with more participants than cores, for the same
 //! reason as the dissemination barrier.
 //!
 //! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4. Their

@@ -81,7 +81,7 @@ impl GroupMember {
         self.group
     }
 
-    /// Returns the current episode: the number of past releases, modulo 2^16.
+    /// Returns the current episode: the first episode plus the number of past releases, modulo 2^16.
     pub fn episode(&self) -> u16 {
         self.episode
     }

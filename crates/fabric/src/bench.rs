@@ -5,9 +5,9 @@
 //! because the speed of a machine drifts. A run is long compared with the resolution of the clock; its result
 //! is the mean time of a barrier.
 //!
-//! With more nodes than processors, the time of a barrier is the work of all nodes and not its latency. It
-//! then reflects how many messages a barrier in the switches saves; the simulator shows the effect of the
-//! smaller height.
+//! With more nodes than processors, the measured time is the processor time of all nodes' work, shared out
+//! among the processors, and not the latency of the messages. The result then shows how many messages a
+//! barrier in the switches saves; only the simulator shows the effect of the smaller height.
 
 use crate::deployment::Deployment;
 use crate::error::Error;
@@ -72,7 +72,7 @@ pub struct BenchRow {
     /// The median of `runs`, with its 95 % confidence interval.
     pub micros: Option<Estimate>,
     pub barriers: u32,
-    /// The number of timeouts.
+    /// The number of timeouts of the members' waits, after each of which a member sends its messages again.
     pub repeated: u64,
 }
 
@@ -80,7 +80,7 @@ pub struct BenchRow {
 pub enum BenchProgress<'a> {
     /// The trials of all variants are over: the expected time of all runs together.
     Planned(Duration),
-    /// A run of a variant begins: its number, and the number of runs.
+    /// A run of a variant begins: its number, from 0, and the number of runs.
     Run(u32, u32, &'a BenchVariant),
 }
 
@@ -126,9 +126,9 @@ pub fn compare(
     Ok(rows)
 }
 
-/// Returns the two best variants, in the switches and in software, and the ratio of the software barrier's
-/// time to the time in the switches: the median of the ratios within each repetition, with its confidence
-/// interval.
+/// Returns the fastest variant in the switches, the fastest variant in software, and the ratio of the
+/// software variant's time to the switch variant's time: the median of the ratios within each repetition,
+/// with its confidence interval.
 pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estimate)> {
     let median = |row: &BenchRow| row.micros.map_or(f64::INFINITY, |micros| micros.value);
     let is_switch = |row: &&BenchRow| matches!(row.variant, BenchVariant::Switches(..));

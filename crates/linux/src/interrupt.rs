@@ -1,7 +1,8 @@
 //! Handles Ctrl-C by polling: the program calls [`caught`] and stops in its own time.
 //!
 //! The handler only stores the signal's number. A second signal of the same kind ends the process as usual,
-//! so that a user can always end a program that does not poll.
+//! so that a user can always end a program that does not poll. Only SIGHUP after [`catch_for_server`] never
+//! ends the process.
 //!
 //! Cost: a store for each signal. When not to use: for changes that have to be undone even after SIGKILL;
 //! that needs a second process that watches this one. Reference: sigaction(2), signal-safety(7).

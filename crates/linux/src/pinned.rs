@@ -2,8 +2,9 @@
 //!
 //! A number names a process until the process has ended and its parent has waited for it; after that the
 //! kernel may give the number to another process, perhaps another user's. A pidfd refers to the first process
-//! forever. So every system call of this project that takes a number takes it from a [`PinnedProcess`] or a
-//! [`PinnedThread`]:
+//! forever. So every system call of this project that signals or changes a process by its number takes the
+//! number from a [`PinnedProcess`] or a [`PinnedThread`], and so does a read whose result must not be another
+//! process's:
 //!
 //! ```text
 //!   signal                      through the pidfd: it cannot reach another process

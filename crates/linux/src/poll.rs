@@ -1,7 +1,7 @@
 //! Waits for any of a few descriptors, with nanosecond time limits: ppoll(2).
 //!
-//! It allocates no memory. By default a process's timers may be up to 50 us late; [`punctual`] turns that
-//! off. Cost: a system call, and a wake-up if it waits.
+//! [`readable`] allocates no memory. By default a process's timers may be up to 50 us late; [`punctual`]
+//! turns that off. Cost: a system call, and a wake-up if it waits.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;

@@ -94,8 +94,8 @@ impl fmt::Display for Readable {
     }
 }
 
-/// Formats a number for readers: three significant digits below a thousand, groups of three digits from there
-/// on.
+/// Formats a number for readers: three significant digits below a thousand, but at most three decimals, and
+/// from there on four significant digits, in groups of three digits.
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() || magnitude < 100.0 {
@@ -111,7 +111,7 @@ pub fn number(value: f64) -> String {
             text
         };
     }
-    // of a number with more than six digits only the first four are significant
+    // of a number with more than four digits only the first four are significant
     let step = 10f64.powf((magnitude.log10().floor() - 3.0).max(0.0));
     let digits = format!("{:.0}", (magnitude / step).round() * step);
     let mut grouped = String::new();

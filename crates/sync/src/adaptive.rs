@@ -26,9 +26,8 @@ use unisono_linux::clock::{Duration, Ticks};
 /// measured).
 pub(crate) const LONG_YIELD: Duration = Duration::from_millis(1);
 
-/// The spin when all members that last ran on this core have arrived: about two context switches
-/// (0.5 us each). The awaited members then run on other cores and arrive within this time, or yielding is
-/// cheaper.
+/// The spin when all members that last ran on this core have arrived: three context switches (0.5 us each).
+/// The awaited members then run on other cores and arrive within this time, or yielding is cheaper.
 const NEAR: Duration = Duration::from_nanos(1_500);
 
 /// Hints for one wait about the awaited members.

@@ -56,8 +56,8 @@ const PROBE: u32 = 16;
 /// A probe that is over in less than [`PROBE_LIMIT`] has this many episodes. Its first episodes still wake
 /// the sleepers of the old mode; with only 16 episodes those would decide.
 const LONG_PROBE: u32 = 64;
-/// A probe ends when it has taken longer than this and longer than the other mode would. A foreign slice is
-/// at least this long, so a bad probe costs one slice at most.
+/// A probe ends when it has taken longer than this and longer than [`PROBE`] episodes take in the other mode.
+/// A foreign slice is at least this long, so a bad probe costs one slice at most.
 const PROBE_LIMIT: Duration = Duration::from_millis(2);
 /// The pause before the next probe after a waiter gave up: about one foreign slice. Most foreign
 /// threads run only briefly; those that stay double the pause with each probe.

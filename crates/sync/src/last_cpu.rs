@@ -3,8 +3,8 @@
 //! Each member notes the processor on which it arrives, in a word that all members read. Suppose a waiter
 //! awaits a member that was last seen on the waiter's own processor. That member cannot run while the waiter
 //! does, so the waiter must not spin. A note may be out of date; a wrong guess costs time only. Cost: one
-//! store an episode where members share processors, one in 64 episodes elsewhere; a question reads one word a
-//! member.
+//! store an episode where members share processors, at most one in 64 episodes elsewhere; a question reads
+//! one word a member.
 
 use crate::atomics::{AtomicU32, Ordering};
 use crate::line::{CacheLine, Lines};
@@ -72,7 +72,8 @@ pub struct LastCpuQuery<'a> {
 
 impl LastCpuQuery<'_> {
     /// Returns whether no awaited member was last seen on this processor. In a crowded group, a member whose
-    /// note has this episode has arrived and is not awaited any more.
+    /// note has this episode has arrived and is not awaited any more. A group of more than `SMALL_GROUP`
+    /// members reads no notes; the answer is then yes unless the group is crowded.
     pub(crate) fn awaited_may_run(&self, crowded: bool) -> bool {
         if cfg!(loom) || self.members > SMALL_GROUP {
             return cfg!(loom) || !crowded;

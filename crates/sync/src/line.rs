@@ -56,8 +56,8 @@ impl CacheLine {
         &self.words[Self::WORDS - 1]
     }
 
-    /// Sets every flag to `value` with no sleepers, and the other words to zero. May be called only while no
-    /// thread waits at this line or signals its flags.
+    /// Sets every flag to `value` with no sleepers, and the counter and the odd words, which hold no flag, to
+    /// zero. May be called only while no thread waits at this line or signals its flags.
     pub fn reset(&self, value: u32) {
         for flag in 0..Self::FLAGS {
             self.words[2 * flag].store(value, Ordering::Relaxed);

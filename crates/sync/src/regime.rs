@@ -71,8 +71,8 @@ impl<'a> Regime<'a> {
         Self { line }
     }
 
-    /// Returns whether all members stay awake and word 0, the owner's, is zero. An episode on the fast path
-    /// makes only this test.
+    /// Returns whether all members stay awake and word 0, the owner's, is zero. A wait makes this test before
+    /// it takes the fast path.
     #[inline]
     pub fn is_awake_and_undisturbed(self) -> bool {
         self.line.word(0).load(Ordering::Relaxed) | (self.mode().load(Ordering::Relaxed) & Self::ASLEEP) == 0

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use unisono_text::counted;
 
-/// Trees with more switches are drawn as one bar for each depth.
+/// A tree in a network with more switches is drawn as one bar for each depth.
 pub const MAX_BOXES: usize = 120;
 
 const STYLE: &str = "\

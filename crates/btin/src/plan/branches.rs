@@ -217,8 +217,8 @@ impl<const D: usize> Wide for Transpose<'_, D> {
     }
 }
 
-/// Marks parents in the trees around the 512 roots from `first` on. The branches around the switches of one
-/// block show which switches are parents.
+/// Marks parents in the trees around up to 512 roots, the first of which has the index `first`. The branches
+/// around the switches of one block show which switches are parents.
 struct MarkParents<'a, const D: usize> {
     graph: &'a Graph,
     around: &'a [u32],

@@ -3,8 +3,9 @@
 //!
 //! If a switch has several possible parents of the same depth, the choice changes neither its depth nor the
 //! height of the tree. If the lowest id or the order of the queue decides, all groups choose alike, so that
-//! the same links carry all of them. Here a switch takes the link that carries the fewest barriers, then the
-//! lowest id, then the lowest port; parallel links share the load, too. The root is the same as [`plan`]'s.
+//! the same links carry all of them. Here a switch takes the link that carries the fewest barriers. Among
+//! equal links it prefers a parent that is already in the tree, then the parent with the lowest id, then the
+//! parent's lowest port; parallel links share the load, too. The root is the same as [`plan`]'s.
 //!
 //! Cost: one more search. When not to use it: if members plan by themselves from network and group alone,
 //! because they would have to agree on the loads; or if links and leaves matter, because the tree may have

@@ -1,8 +1,8 @@
 //! The retransmission timeout of a node.
 //!
 //! A node waits eight times as long as a fast barrier takes, so that it rarely repeats a message when none is
-//! lost. It waits at least 30 ms, because processes that share a processor wait for each other, and doubles
-//! the time after each timeout.
+//! lost. It waits at least 30 ms, because processes that share a processor wait for each other, and at most
+//! 500 ms. It doubles the time after each timeout.
 //!
 //! The estimate of a barrier's time follows shorter times at once, but longer ones slowly: if other members
 //! lose frames, barriers are slow, and a longer timeout would make them even slower. A barrier in which this
@@ -45,7 +45,7 @@ impl RetransmitTimer {
     }
 
     /// Doubles the timeout after it has expired. The next wait is at most `left`, because the member has to
-    /// report then.
+    /// report then, or [`MIN_TIMEOUT`] if that is longer.
     pub(super) fn back_off(&mut self, left: Duration) {
         self.now = (self.now * 2).min(MAX_TIMEOUT).min(left.max(MIN_TIMEOUT));
     }

@@ -168,8 +168,8 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
         }
         let checked = clock::now();
         if checked >= moment + MAX_HOLD {
-            // no switch is due, or the switch is late: there is no core to hold, and the next check may be
-            // late
+            // The planned moment passed more than `MAX_HOLD` ago: the scheduler is late and no core is held
+            // for its switch, so the next check may be late, too.
             let _ = alarm.wait_until(checked + MAX_HOLD);
             continue;
         }

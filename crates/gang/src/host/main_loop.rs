@@ -201,7 +201,8 @@ impl MainLoop<'_> {
         }
     }
 
-    /// Sends the policy the gang's width, and gives its threads cores.
+    /// Sends the scheduler's thread the gang's width if it has changed. With `spread`, also gives the gang's
+    /// threads cores.
     fn scan_threads(&self, gang: GangId, program: &mut GangProgram, journal: &mut GangJournal) -> Result<()> {
         let Some(cgroups) = self.cgroups else { return Ok(()) };
         let groups = [cgroups.get(gang).control.clone()];

@@ -1,15 +1,15 @@
 //! A core for every thread: unstacking the threads of a gang.
 //!
 //! Linux may put all spinning threads of a program on one core. It sees no imbalance, because each thread
-//! seems to work. Inside a gang the remedy is simple: while the number of threads that want to run is at most
-//! the number of cores (plus one for a thread that manages the others), each gets a core of its own. Sleeping
-//! threads do not count and stay where they are, so a shell and a `timeout` that wait for a program do not
-//! keep its threads stacked. A thread whose affinity is neither the gang's whole set nor a core that this
-//! module chose was placed by its program; it is left alone for good. A program with one thread is not
-//! pinned, because runtimes count their processors when they start.
+//! seems to work. Inside a gang the remedy is simple: while there are at most as many threads that want to
+//! run as cores, each gets a core of its own; with one thread more, which may only manage the others, two
+//! threads share a core. Sleeping threads do not count and stay where they are, so a shell and a `timeout`
+//! that wait for a program do not keep its threads stacked. A thread whose affinity is neither the gang's
+//! whole set nor a core that this module chose was placed by its program; it is left alone for good. A gang
+//! with a single thread is not pinned, because runtimes count their processors when they start.
 //!
 //! Pure: the state of the threads is an argument, the list of changes is the result. Cost: the caller lists
-//! threads, 20 to 200 us, only when their number changed.
+//! threads, 20 to 200 us, when their number changed and then at growing intervals of at most a second.
 
 use std::collections::BTreeMap;
 use unisono_linux::affinity::{CpuSet, Tid};

@@ -27,7 +27,8 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// Longest interval between two readings. With twice this, a program that starts to compute would be held
 /// back by its old weight for the better part of a second. Chosen, not measured.
 const CALM: Duration = Duration::from_millis(400);
-/// Bytes read from `/proc/stat`: the lines of processors come first, and this holds 64 of them.
+/// Minimum number of bytes read from `/proc/stat`: the lines of processors come first, and this holds 64 of
+/// them.
 const STAT_BUFFER_BYTES: usize = 8192;
 
 /// Processor times at one moment, in seconds.

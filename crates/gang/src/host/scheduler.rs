@@ -317,10 +317,11 @@ pub(super) enum NoticeEffect {
     Finish,
 }
 
-/// Puts this thread above the threads that it schedules, and posts holders that keep the other cores during
-/// switches. If the mechanism stops a gang's threads one after the other, this thread becomes real-time on a
-/// single core. Otherwise it takes the deadline class, which cannot be bound to a core but is above gangs in
-/// real-time classes and not throttled with them. If neither is permitted, the class does not change.
+/// Puts this thread above the threads that it schedules. With [`MechanismKind::Freeze`], which stops a gang's
+/// threads one after the other, this thread becomes real-time on a single core, and holders keep the other
+/// cores during switches. With another mechanism, or if that is refused, it takes the deadline class, which
+/// cannot be bound to a core but is above gangs in real-time classes and not throttled with them. If neither
+/// is permitted, the class does not change.
 fn own_class(
     kind: MechanismKind,
     slice: Duration,

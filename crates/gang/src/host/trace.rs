@@ -36,7 +36,7 @@ use unisono_linux::clock::{self, Duration, Instant};
 const WAITING: usize = 4096;
 /// Maximum size of a trace in bytes; viewers in a browser can open about this much.
 const MAX_TRACE_BYTES: u64 = 256 << 20;
-/// Maximum time that an event stays in the writer's memory.
+/// Time without a new event after which the writer flushes its buffer to the file.
 const FLUSH: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]

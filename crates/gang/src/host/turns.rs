@@ -20,14 +20,15 @@ use unisono_linux::timer::Woken;
 
 /// Time to wait when there is nothing to switch; a notice ends it early.
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(60);
-/// Maximum number of switches whose lateness is recorded: 8 MiB, half a day of turns of 20 ms.
+/// Maximum number of switches whose lateness is recorded: 8 MiB, almost six hours of turns of 20 ms.
 const MAX_SAMPLES: usize = 1 << 20;
 /// Time from a switch to the scheduler's next activity: meanwhile its own core has to run the new gang. The
 /// delay ends after the next tick: if it ended earlier, the hardware timer would have to be set anew, which
 /// takes 8 us in a virtual machine.
 const SETTLE_DELAY: Duration = Duration::from_micros(4200);
-/// [`SETTLE_DELAY`] if cores are lent. Until then the cores are idle, so the delay is just long enough for a
-/// switch to be over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
+/// Replaces [`SETTLE_DELAY`] if cores are lent. Until then the cores are idle, so the delay is just long
+/// enough for a switch to be over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of
+/// 20 ms).
 const LENDING_DELAY: Duration = Duration::from_micros(200);
 
 /// The state of the loop between two switches.

@@ -17,7 +17,7 @@
 //! Cost: 0.3 to 0.6 ms of one core per watched turn and 0.2 us per context switch. The first ten turns with
 //! an awake gang are watched, then every 17th (one turn in 340 ms if turns are short), and after 75 turns of
 //! each gang every 51st. A gang whose last two watched turns differed, or that may be about to rest, is
-//! watched again within 85 ms.
+//! watched again as soon as 85 ms have passed since the last watched turn.
 
 use super::worth::WatchedUse;
 use crate::gang::GangId;
@@ -33,8 +33,8 @@ const RECORD_MARGIN: Duration = Duration::from_millis(1);
 /// Number of consecutive turns watched at the beginning. Turns whose gang is asleep do not count: programs
 /// may wait for each other before they begin.
 const FIRST_WATCHED: u64 = 10;
-/// Limit of the initial turns, so that sleeping programs are not watched for ever: two seconds of short
-/// slices.
+/// Limit of the initial turns, so that sleeping programs are not watched for ever: two seconds with the
+/// default slice.
 const MAX_FIRST_WATCHED: u64 = 100;
 /// Minimum time between two watched turns after the initial ones: 17 turns of the default slice. Watching
 /// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY_AFTER_TURNS`] turns of each gang it is

@@ -5,8 +5,9 @@
 //! both were killed. So undoing is idempotent, and it only touches state that is still as the scheduler left
 //! it. A thread whose affinity has changed since was moved by its program, and is left alone.
 //!
-//! A scheduler that runs for long undoes parts of its journal while it runs ([`GangJournal::undo`]), and
-//! writes the file anew when most of its lines are about threads that have ended ([`GangJournal::compact`]).
+//! A scheduler that runs for long undoes parts of its journal while it runs ([`GangJournal::undo`]). When the
+//! journal has become long, the scheduler rewrites the file without the threads that have ended
+//! ([`GangJournal::compact`]).
 //!
 //! Where: `/run/unisono/gang` for root, else `$XDG_RUNTIME_DIR/unisono/gang`, else `/tmp/unisono-UID/gang`. A
 //! journal names its scheduler by process number and start time, because numbers are reused.
@@ -36,7 +37,8 @@ const ENDING: &str = ".journal";
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum attempts to empty a group: processes that end or fork meanwhile delay it. Two seconds.
 const MAX_ROUNDS: u64 = 200;
-/// Number of lines about threads that triggers a search for ended ones.
+/// Number of entries up to which [`GangJournal::compact`] never rewrites the file; afterwards the limit is
+/// twice the number of entries that remained at the last rewriting, if that is more.
 const LONG: usize = 1000;
 
 /// Returns the directory of journals of this user.

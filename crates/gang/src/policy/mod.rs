@@ -13,8 +13,8 @@
 //! each round, whichever users own its gangs.
 //!
 //! A gang can rest: it has no turns and always runs, because turns would not help it (it blocks, or is
-//! asleep). With a single slot there is no switch ([`Rotation::is_contended`]), and the caller needs no
-//! timer.
+//! asleep). With a single slot and without quotas there is no switch ([`Rotation::is_contended`]), and the
+//! caller needs no timer.
 //!
 //! Property tests compare the policy with a slow reference. Every gang runs in each round. Over any number of
 //! rounds, gangs with a slot of their own receive time in proportion to their weights, within one slice. No

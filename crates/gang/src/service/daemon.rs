@@ -36,7 +36,8 @@ use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
 
-/// Maximum number of different warnings remembered as reported; beyond that the first may be reported again.
+/// Maximum number of different warnings remembered as reported; then all are forgotten, and each may be
+/// reported again.
 const MAX_WARNINGS: usize = 100;
 
 /// Returns the name of the state file beside the journals, from which a daemon at the same socket takes the

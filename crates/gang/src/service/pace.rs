@@ -19,7 +19,8 @@ const MAX_SLICE: Duration = Duration::from_millis(100);
 /// Meetings per slice. With few of them, the first meeting after a switch, with cold caches, would count for
 /// much of the slice. Chosen, not measured.
 const MEETINGS: u64 = 8;
-/// A new slice within this factor of the present one is ignored, so that the slice does not follow noise.
+/// A new slice within this factor of the present one is ignored, unless it is the shortest or the longest, so
+/// that the slice does not follow noise.
 const NOTEWORTHY: f64 = 1.5;
 /// The least number of sleeps per thread, as a part of the number of the gang's turns, from which an interval
 /// is computed. Fewer sleeps may be due to other programs, which wake threads, too.

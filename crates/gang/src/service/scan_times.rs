@@ -10,9 +10,9 @@
 
 use unisono_linux::clock::{Duration, Instant};
 
-/// After a scan no scan of its kind begins for this many times its processor time. So rounds take at most a
-/// two-thousandth of a core, and judgements as much again. Processor time counts, because on a busy machine a
-/// scan lasts longer than it computes.
+/// Time from a scan to the next of its kind, in multiples of the scan's processor time. So rounds take at
+/// most a two-thousandth of a core while no gang comes and no number of threads changes, and judgements as
+/// much again. Processor time counts, because on a busy machine a scan lasts longer than it computes.
 const INTERVAL_FACTOR: u64 = 2000;
 /// Bounds of the time between two scans of a kind.
 const MIN_SCAN_INTERVAL: Duration = Duration::SECOND;

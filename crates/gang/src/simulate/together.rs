@@ -1,12 +1,14 @@
 //! Computes the episodes of a program in one step while all its threads run at the same time.
 //!
-//! While no thread of it is stopped, a barrier lasts as long as the slowest thread computes. So the episodes
-//! are added up without an event for each thread, up to the first episode in which a thread would block. If a
-//! thread is stopped before that, [`end_joint_run`](CoreSimulation::end_joint_run) computes the same episodes
-//! again, up to that moment, and sets the state of every thread. The random draws are the same, so the result
-//! does not depend on when `end_joint_run` is called.
+//! While no thread of a program is stopped, an episode lasts as long as its slowest thread computes, plus the
+//! cost of the barrier. So the episodes are added up without an event for each thread, up to the first
+//! episode in which a thread would block. If a thread is stopped before that,
+//! [`end_joint_run`](CoreSimulation::end_joint_run) computes the same episodes again, up to that moment, and
+//! sets the state of every thread. The random draws are the same, so the result does not depend on when
+//! `end_joint_run` is called.
 //!
-//! Cost: with variance, one random draw per thread and barrier. Without variance, a barrier costs nothing.
+//! Cost: with variance, one random draw per thread and barrier. Without variance, many barriers are added in
+//! one step, so their number costs nothing.
 
 use super::model::{Meets, SimulatedWait};
 use super::program::draw;
@@ -34,7 +36,7 @@ impl ProgramState<'_> {
         let has_chance = !description.variance.is_zero();
         while row.count < max_rows {
             if !has_chance && row.phase == 0 {
-                // several rounds in one step
+                // Without variance all rounds are alike: this step adds as many whole rounds as fit.
                 let work = description.interval.map_or(0, |interval| interval.as_nanos());
                 let round = barrier * phases + work;
                 let rounds = ((until - row.end) / round).min((max_rows - row.count) / phases);
@@ -88,7 +90,8 @@ impl CoreSimulation<'_> {
             count: 0,
             work: 0,
         };
-        // the last barrier of a job or program is left to the events
+        // The last barrier of a job or program is not computed ahead: an event has to end the job or program
+        // there.
         let left = program.barriers_left.map_or(u64::MAX, |left| left.saturating_sub(1));
         let max_rows = if description.variance.is_zero() { left } else { left.min(AHEAD) };
         let ahead = program.add_up(before.clone(), self.end.max(self.now), max_rows);

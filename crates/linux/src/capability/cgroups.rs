@@ -1,7 +1,7 @@
 //! Control groups: the mount points of controllers, and whether this user may make groups.
 //!
-//! A trial makes a group called `unisono-doctor-PID` below the group of this process (or below the root of
-//! the hierarchy), examines it, and removes it.
+//! A trial makes a group called `unisono-doctor-PID-TID` below the group of this process (or below the root
+//! of the hierarchy), examines it, and removes it.
 //!
 //! Reference: cgroups(7), Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
 

@@ -16,7 +16,8 @@
 //! Version 1 has no `cgroup.kill`, and there root's rights are used: a process that was moved by mistake is
 //! sent back.
 //!
-//! Cost: a write for each process (5 to 20 us), four system calls for the change of rights, two poll(2).
+//! Cost: a write for each process (5 to 20 us), three system calls to take other rights and return to the own
+//! ones, two poll(2).
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, "Delegation Containment"; credentials(7), seteuid(2).
 
