@@ -2,23 +2,24 @@
 //!
 //! ```text
 //!   {"session":{"version":1,"client":"c","identity":"unix:7","peer":{"user":7},"next":80}}
-//!   {"connected":{"expiry":3600}}   {"away":{"expiry":3600,"at":17..}}    until when it lives
+//!   {"connected":{"expiry":3600}}   {"away":{"expiry":3600,"at":17..}}    how long the session lives
 //!   {"subscribed":{"filter":"a/#","qos":1,"from":80,...}}   {"unsubscribed":{"filter":"a/#"}}
 //!   {"waiting":{"queue":1,"positions":[71,74]}}   {"emptied":{"queue":1,"before":90}}   what waits
 //!   {"sent":{"id":5,"position":81,...}}   {"received":{"id":5}}   {"done":{"id":5}}     to the client
 //!   {"dropped":{"queue":1,"position":82}}
 //!   {"arrived":{"id":9,"position":85}}   {"released":{"id":9}}                          from the client
 //! ```
-//! The messages themselves are in the log, once for all sessions. A session's queue is therefore the logged
-//! events from position `next` on that match its subscriptions, and the listed ones before, without those
-//! that were sent or dropped. An event that both queues of a session have (QoS 1 and QoS 2) counts twice.
+//! The messages themselves are in the log, once for all sessions. A session's queue therefore consists of the
+//! logged events from position `next` on that match its subscriptions, and of the earlier events that
+//! `waiting` lines list, without those that were sent or dropped. An event that both queues of a session have
+//! (QoS 1 and QoS 2) counts twice.
 //!
-//! Lines are appended. Once more than half of the bytes are in obsolete lines, the file is rewritten. A last
-//! line that a crash has cut off is ignored. Any other unreadable line means damage: the session is not
-//! restored, its file stays, and no other session is affected.
+//! Lines are appended. The file is rewritten once it is larger than twice its size at the last rewrite plus
+//! [`MAX_SLACK`]. A last line that a crash has cut off is removed when the file is read. Any other unreadable
+//! line means damage: the session is not restored, its file stays, and no other session is affected.
 //!
-//! Cost: an `open`, a `write` and a `close` for each turn of the server in which the session has changed,
-//! and a rewrite with its sync for each line that doubles the file.
+//! Cost: an `open`, a `write` and a `close` for each turn of the server in which the session has changed, and
+//! a rewrite with its sync each time the file has grown to the size above.
 
 use super::line_file::LineFile;
 use super::session_lines::SavedSession;
@@ -33,8 +34,8 @@ use std::sync::{Arc, Weak};
 
 /// The folder of the sessions' files, inside that of the log.
 pub(super) const SESSIONS: &str = "sessions";
-/// The number of bytes by which a file may exceed twice the bytes of its valid lines, so that the file of a
-/// session with few subscriptions is rewritten once in some thousand messages. Chosen by this argument, not
+/// The number of bytes by which a file may exceed twice its size at the last rewrite, so that the file of a
+/// session with few subscriptions is rewritten about once per thousand messages. Chosen by this argument, not
 /// measured.
 const MAX_SLACK: u64 = 256 << 10;
 
@@ -46,9 +47,9 @@ pub(crate) fn session_file(key: &str) -> String {
 #[derive(Debug, Default)]
 struct SessionFile {
     bytes: u64,
-    /// Bytes of the file when it was last rewritten.
+    /// Bytes of the file when it was last rewritten; after a restart, the bytes that a rewrite would give it.
     counting: u64,
-    /// Open as long as the file waits for a sync.
+    /// The open file, as long as it waits for a sync.
     file: Weak<File>,
     /// Whether the folder was added to a sync after the file was created in it.
     is_listed: bool,
@@ -207,7 +208,7 @@ impl EventLog {
         Ok(())
     }
 
-    /// Returns whether most of a session's file is obsolete, so that it is to be written anew.
+    /// Returns whether a session's file has grown so much since its last rewrite that it should be rewritten.
     #[must_use]
     pub fn is_session_overgrown(&self, name: &str) -> bool {
         let known = self.sessions.as_ref().and_then(|sessions| sessions.files.get(name));
