@@ -1,12 +1,12 @@
 //! A priority queue for start tags: a calendar of the near future, and a wheel for tags further ahead.
 //!
 //! A start-time fair queue inserts start tags between the virtual time and one packet's cost beyond it. The
-//! calendar has a page for each short stretch of that time, in a ring ([`PageRing`]), and a bit for each page
-//! that is not empty. An entry is appended to its page. If the ring is long enough, a page is one tag.
-//! Otherwise the queue sorts each page when the virtual time reaches it; the stretch is so short that most
-//! pages hold one or two entries, or entries of one tag. An entry beyond the ring waits in the [`Wheel`]
-//! until the ring has turned far enough. Only a class with a far smaller weight than its siblings inserts
-//! tags that far ahead, and it does so rarely.
+//! calendar divides that range into pages of equally many consecutive tags, in a ring ([`PageRing`]); a bit
+//! for each page shows whether the page has entries. An entry is appended to its page. If the ring is long
+//! enough, a page covers one tag. Otherwise the queue sorts each page when the virtual time reaches it; a
+//! page covers so few tags that most pages hold one or two entries, or entries of one tag. An entry whose
+//! page lies beyond the ring waits in the [`Wheel`] until the ring covers that page. Only a class with a far
+//! smaller weight than its siblings inserts tags that far ahead, and it does so rarely.
 //!
 //! The order is exact; equal tags leave first in, first out. The wheel and the pages keep that order, and the
 //! wheel hands over the entries of a page before any other entry can be appended to that page.
