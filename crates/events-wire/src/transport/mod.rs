@@ -173,8 +173,8 @@ pub enum Awaited {
 #[must_use]
 pub enum MayWait {
     Yes,
-    /// A frame, room or the end of the connection may have come in the meantime: the caller has to receive and
-    /// send again.
+    /// A frame, room or the end of the connection may have come in the meantime: the caller has to receive,
+    /// and to send if frames wait.
     No,
 }
 
