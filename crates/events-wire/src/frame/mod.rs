@@ -108,7 +108,8 @@ pub enum PublishOutcome {
     Written(u32),
     /// The same as `Written`, and the event is on the disk: it survives a power failure.
     Synced(u32),
-    /// A stronger supplier of the topic is alive.
+    /// Another supplier owns the exclusive topic: a stronger one, or an equally strong one with an earlier
+    /// offer.
     Standby,
     /// An event with this number has been published before.
     Duplicate,
