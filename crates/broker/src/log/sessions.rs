@@ -35,8 +35,8 @@ use std::sync::{Arc, Weak};
 /// The folder of the sessions' files, inside that of the log.
 pub(super) const SESSIONS: &str = "sessions";
 /// The number of bytes by which a file may exceed twice its size at the last rewrite, so that the file of a
-/// session with few subscriptions is rewritten about once per thousand messages. Chosen by this argument, not
-/// measured.
+/// session with few subscriptions is rewritten about once per two thousand messages. Chosen by this argument,
+/// not measured.
 const MAX_SLACK: u64 = 256 << 10;
 
 /// Returns the name of a session's file: a digest of its key, which may have bytes that no file name has.
