@@ -32,11 +32,12 @@ pub struct Limits {
     /// Bytes that wait for an MQTT client's subscriptions of one QoS, or for one membership in a group.
     pub mqtt_queue: usize,
     /// The credit of a path, in bytes. An event costs its payload and [`EVENT_COST`]. The broker raises the
-    /// credit to two of the largest events.
+    /// credit to at least the cost of two of the largest events.
     ///
     /// [`EVENT_COST`]: unisono_events_wire::EVENT_COST
     pub credit: u32,
-    /// The credit of all paths and the queues of all consumers together, in bytes.
+    /// Bytes of all queues, kept events, names and other structures, credit of paths and buffers of
+    /// connections together.
     pub memory: u64,
     /// Bytes of `memory` that one user may have.
     pub memory_of_user: u64,
@@ -62,9 +63,9 @@ pub struct LimitLine {
 }
 
 impl Limits {
-    /// The greatest lateness that the link of the paths makes up for. With less, the link is idle for a while
-    /// after the broker waited for a processor; with more, the broker then sends a burst. Chosen by this
-    /// argument, not measured.
+    /// The maximum lateness of the broker that the link of the paths catches up on by sending the next
+    /// messages sooner. With less, capacity is lost whenever the broker waits for a processor; with more, the
+    /// burst afterwards is longer. Chosen by this argument, not measured.
     pub const MAX_LATENESS: Duration = Duration::from_millis(2);
     /// Maximum bytes of a frame without its payload: names, filters, fields. A topic's name takes up to 64
     /// KiB, the user properties of MQTT up to 128 KiB.
@@ -89,8 +90,9 @@ impl Limits {
     /// Bytes that may wait for each program.
     const WAITING: u64 = 4 << 20;
 
-    /// Returns the limits for this many programs at a time; never below the defaults. One user has half of
-    /// all, so that others find room.
+    /// Returns the limits for this many programs at a time. The limits on suppliers, subscriptions, sessions
+    /// and memory grow with the number, and are never below the defaults. One user has half of the
+    /// connections and of the memory, so that others find room.
     #[must_use]
     pub fn for_clients(clients: u32) -> Self {
         let (count, usual) = (clients as usize, Self::default());

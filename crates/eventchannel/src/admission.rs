@@ -3,7 +3,8 @@
 //!
 //! A consumer with a reservation states its worst-case execution time per event (`C`), the minimum
 //! inter-arrival time of its events (`T`), and its relative deadline (`D`), counted from the arrival of an
-//! event. Whenever a consumer connects, two conditions are checked for each class with reservations:
+//! event. Whenever a consumer with an inbox of its own or the first one of a group connects, and whenever the
+//! classes change, two conditions are checked for each class with reservations:
 //!
 //! 1. Utilization: the sum of `C / T` does not exceed the share that the policy guarantees the class.
 //! 2. Demand: for each interval `t`, the work that is due within `t` when the first events of all consumers

@@ -1,4 +1,4 @@
-//! Correlation: several events that are delivered together (the paper's section 2.3.2; conjunction and
+//! Correlation: several events that are delivered together (Shenoy et al., section 2.3.2; conjunction and
 //! disjunction groups in TAO's event service).
 //!
 //! A correlation has parts, each an interest of its own. The event that completes it is delivered, together
@@ -11,8 +11,8 @@
 //! | sequence | all parts have come within the time, in their order |
 //!
 //! Cost: for a sequence one chain of events for each of its parts. Of several chains of equal length, the
-//! channel keeps only the chain that began last: whenever another one could be completed, this one can, too.
-//! Reference: Chakravarthy, Mishra, "Snoop" (1994), its recent context.
+//! channel keeps only the chain that began last: any event that could complete an earlier chain completes
+//! this one, too. Reference: Chakravarthy, Mishra, "Snoop" (1994), its recent context.
 
 use crate::event::{ChannelEvent, EventPayload};
 use crate::index::Interest;
@@ -89,8 +89,8 @@ type Chain<P> = Vec<Arc<ChannelEvent<P>>>;
 pub(crate) struct Correlator<P> {
     rule: CorrelationRule,
     within: Duration,
-    /// For `all`: the last event of each part, as a chain of length one. For a sequence: for each part, the
-    /// chain that ends with it.
+    /// For the rule `All`: the last event of each part, as a chain of length one. For `Sequence`: for each
+    /// part, the chain that ends with an event of that part.
     chains: Vec<Option<Chain<P>>>,
 }
 

@@ -32,7 +32,7 @@ pub enum Reliability {
 /// The maximum rate of a supplier; events above it are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SupplyRate {
-    /// The mean time between events, averaged over a burst.
+    /// The minimum mean time between events, averaged over a burst.
     pub period: Duration,
     /// The maximum number of events in one burst; at least one.
     pub burst: u32,

@@ -49,8 +49,8 @@ pub struct Statistics {
     /// Totals of all consumers that have disconnected.
     #[serde(default)]
     pub departed: ConsumerStatistics,
-    /// Missed deadlines by topic, of connected and disconnected consumers; only for the topics with the most
-    /// missed deadlines.
+    /// Missed deadlines by topic, of connected and disconnected consumers; the topics with the most, and the
+    /// sum of the others under [`OTHERS`].
     #[serde(default)]
     pub missed_by_topic: BTreeMap<String, u64>,
     /// The state of the log. `None`: the broker keeps no log.
@@ -146,7 +146,7 @@ pub struct ConsumerStatistics {
     pub paused: bool,
 }
 
-/// The name under which all topics that are not listed are summed up.
+/// The name for all topics, or all consumers, that are not listed by their own names.
 pub const OTHERS: &str = "(others)";
 
 /// Totals of a class.

@@ -8,10 +8,11 @@
 //!                        real-time     by deadline, then by position; out of turn to meet a deadline
 //! ```
 //! A class that is served out of turn gets its share earlier, not a greater share: the request is charged,
-//! and the class may be ahead of its share by at most [`Disk::ahead`] bytes. Before the scheduler serves any
-//! other request, it computes the slack of the real-time requests: how long the disk can do other work and
-//! still serve each of them by its deadline, given the speed of the disk ([`Disk`]). A sweep takes only the
-//! requests that were waiting when it began, so every request is served in the end.
+//! and the class is served out of turn only while it is ahead of its share by at most [`Disk::ahead`] bytes.
+//! Before the scheduler serves any other request, it computes the slack of the real-time requests: how long
+//! the disk can do other work and still serve each of them by its deadline, given the speed of the disk
+//! ([`Disk`]). A sweep takes only the requests that were waiting when it began, so every request is served in
+//! the end.
 //!
 //! The scheduler is pure logic: time is an argument, and the caller sends the requests to the disk. Several
 //! requests may be at the disk at the same time. The virtual time is then the start tag of the request that
@@ -55,10 +56,11 @@ pub enum Purpose {
 /// The speed of the disk, and how far a class may be ahead of its share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disk {
-    /// The least time of a request, whatever its length.
+    /// The fixed part of a request's time; the time for its bytes is added to it.
     pub request: Duration,
     pub bytes_per_second: u64,
-    /// The bytes by which an interactive or real-time class may be ahead of its share.
+    /// The bytes by which an interactive or real-time class may be ahead of its share, before a request that
+    /// is served out of turn.
     pub ahead: u32,
 }
 

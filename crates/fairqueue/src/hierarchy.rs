@@ -36,8 +36,8 @@ pub enum Overflow {
     /// The arriving packet.
     #[default]
     DropTail,
-    /// The last packet of the leaf below the class that holds most bytes, so that a flood in one leaf does
-    /// not cost its siblings packets.
+    /// The last packet of that leaf below the class in which the most bytes wait, so that a flood in one leaf
+    /// does not cost its siblings packets.
     DropLongest,
 }
 
@@ -155,7 +155,8 @@ impl Hierarchy {
     }
 
     /// Adds a default class, for packets that belong to no other class: an existing leaf of this name, or a
-    /// new leaf under the root, first in first out, of weight 1. Fails if a class of this name has children.
+    /// new leaf under the root, first in first out, of weight 1. Fails if a class of this name has children,
+    /// or if there are too many classes.
     pub fn with_default(mut self, name: &str) -> Result<Self, HierarchyError> {
         let id = match self.names.get(name) {
             Some(id) if self.is_leaf(*id) => *id,

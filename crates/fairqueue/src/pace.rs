@@ -1,4 +1,5 @@
-//! Computes when a link of a given rate is free again. Exact to the nanosecond; errors do not add up.
+//! Computes when a link of a given rate is free again. Exact to the nanosecond; rounding errors do not
+//! accumulate.
 //!
 //! If the sender slept after each packet, each wake-up that is late would lower the rate. Instead each packet
 //! advances a virtual clock by the time that the link needs for it, from the moment at which the link became
@@ -24,7 +25,7 @@ use unisono_time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub struct LinkPace {
     rate: Rate,
-    /// The greatest lateness of the sender that it may make up for by sending faster.
+    /// The maximum lateness of the sender that it may catch up on by sending faster.
     late: Duration,
     free_at: Instant,
     /// The remainder of the division that gave `free_at`: a fraction of a nanosecond, times the rate.
@@ -32,7 +33,7 @@ pub struct LinkPace {
 }
 
 impl LinkPace {
-    /// Returns a free link whose sender may make up for a lateness of at most `late`.
+    /// Returns a free link whose sender may catch up on a lateness of at most `late`.
     #[must_use]
     pub const fn new(rate: Rate, late: Duration) -> Self {
         Self { rate, late, free_at: Instant::ZERO, remainder: 0 }

@@ -91,7 +91,8 @@ pub struct AuditEntry {
     /// The reason of the refusal, or of the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The number of equal entries since the last one was written.
+    /// The number of equal requests that the entry reports: 1, or all those since the last equal entry was
+    /// written.
     #[serde(skip_serializing_if = "is_one")]
     pub count: u64,
 }

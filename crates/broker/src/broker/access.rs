@@ -225,7 +225,7 @@ impl Broker {
         }
     }
 
-    /// Returns whether an MQTT client may publish one more event in this second.
+    /// Charges one event to the rate of an MQTT client; returns whether the rate allows the event.
     pub(super) fn has_budget(&mut self, now: Instant, client: ClientId) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         let over = connected.grant.rate.is_some_and(|rate| connected.budget.take(now, rate).is_err());

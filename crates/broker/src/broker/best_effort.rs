@@ -39,7 +39,7 @@ struct DeliveryCount {
     sent: u64,
     /// The highest event number of the supplier that was sent.
     last: u64,
-    /// The last count that the program has received.
+    /// The last count that was sent to the program on the stream.
     announced: u64,
     at: Instant,
 }

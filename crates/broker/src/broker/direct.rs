@@ -1,11 +1,11 @@
 //! Direct rings: suppliers publish straight to consumers, through shared memory.
 //!
-//! A supplier's topic is *direct* while every consumer of the topic may read rings. The broker introduces the
-//! two ends of each *link*. When a consumer that cannot read rings subscribes to the topic, the broker
-//! recalls the supplier. An order to introduce or to recall a supplier is announced by a word in shared
-//! memory, which the supplier reads before it publishes. The broker writes that word before it answers the
-//! consumer. So when a supplier publishes, it knows every consumer that was accepted before, even if the
-//! supplier's connection was full and the order itself had to wait.
+//! A supplier's topic is *direct* while every consumer of the topic may read rings and the links stay within
+//! the limits below. The broker introduces the two ends of each *link*. When a consumer that cannot read
+//! rings subscribes to the topic, the broker recalls the supplier. An order to introduce or to recall a
+//! supplier is announced by a word in shared memory, which the supplier reads before it publishes. The broker
+//! writes that word before it answers the consumer. So when a supplier publishes, it knows every consumer
+//! that was accepted before, even if the supplier's connection was full and the order itself had to wait.
 //!
 //! ```text
 //!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered
@@ -89,7 +89,7 @@ enum DirectState {
     /// Links were announced to the supplier, which may use them from then on.
     Introduced,
     Recalled,
-    /// Recalled because a link could not be made; the broker does not try again.
+    /// Recalled because a link could not be made or has failed; the broker does not try again.
     GivenUp,
 }
 
@@ -242,7 +242,7 @@ impl Broker {
         }
     }
 
-    /// Arranges a program's rings again, after its rights have changed.
+    /// Marks the topics that a program supplies to be arranged again, after its rights have changed.
     pub(super) fn rearrange_rings(&mut self, client: ClientId) {
         let theirs = self.direct.suppliers.range((client, 0)..=(client, u32::MAX));
         self.direct.changed.extend(theirs.map(|(_, at)| at.topic));
@@ -263,7 +263,7 @@ impl Broker {
         links.for_each(|link| self.tasks.push_back(Task::Forget { link }));
     }
 
-    /// Finds the topics of rings whose consumers may have changed.
+    /// Marks the topics with ring suppliers whose consumers may have changed.
     pub(super) fn find_changed_audiences(&mut self) {
         if !self.channel.have_audiences_changed() {
             return;
@@ -351,8 +351,8 @@ impl Broker {
             }
             let audience = audiences.get(&at.topic).and_then(Option::as_ref);
             let may = audience.as_ref().is_some_and(|audience| {
-                // one thread cannot wait for itself, and a ring cannot drop for one supplier and block
-                // another
+                // one thread cannot wait for itself, and a ring cannot drop the events of one supplier and
+                // block another one
                 let may_read = |reader: &DirectReader| {
                     reader.client != *client && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
                 };
@@ -396,7 +396,7 @@ impl Broker {
         }
     }
 
-    /// Handles a program's report on rings.
+    /// Handles a program's [`RingReport`].
     pub(super) fn ring_report(
         &mut self,
         client: ClientId,
@@ -430,8 +430,8 @@ impl Broker {
 
     fn supplies(&mut self, (client, number): (ClientId, u32), links: &[u32]) {
         let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else {
-            // the supplier reports that it uses a ring, but all consumers of the topic have left for good
-            // meanwhile
+            // the broker offers no more rings for this topic: a link has failed, or the supplier has left its
+            // rings for good
             return self.tasks.push_front(recall(client, number));
         };
         let (supplier, topic, in_order) = (at.supplier, at.topic, at.in_order);

@@ -394,7 +394,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Makes frames from a delivery: names of topics first, then notices, then the events.
+    /// Makes frames from a delivery: first the notices, then the events, each after the name of its topic if
+    /// the program does not know the name.
     pub(super) fn deliver(
         &mut self,
         now: Instant,
@@ -517,7 +518,8 @@ impl Broker {
         }
     }
 
-    /// Sends a program the name of a topic, if it does not know it, and its type, if it asks for types.
+    /// Sends a program the name of a topic, if the program does not know the name, and the topic's type, if
+    /// the program asks for types and does not know this one.
     pub(super) fn name_topic(&mut self, client: ClientId, topic: TopicId) {
         let Some(connected) = self.clients.get_mut(&client) else { return };
         let (telling, types) = (connected.named.announce(topic), connected.named.asks_for_types());

@@ -28,7 +28,7 @@ use unisono_linux::clock::{Duration, Instant};
 /// The smallest grant, in bytes: about what a consumer without any event costs if as many gaps, notices and
 /// counters of missed deadlines as possible wait for it.
 const MIN_GRANT: u64 = 32 << 10;
-/// Maximum number of known accounts. When there are more, accounts without kept events are forgotten.
+/// With this many known accounts, those without kept events are forgotten before another one is added.
 const MAX_ACCOUNTS: usize = 1024;
 
 /// The holder of an account.
@@ -219,7 +219,8 @@ pub(super) struct QueueGrant {
 }
 
 impl QueueGrant {
-    /// Makes the grant of a consumer: room for its queue, and as much again for unacknowledged events.
+    /// Makes the grant of a consumer: room for its queue, and as much again if events may wait outside the
+    /// queue for an acknowledgement or for a correlation.
     pub(super) fn for_spec(spec: &SubscriptionSpec) -> Self {
         let entries = (spec.queue_events as u64).saturating_mul(unisono_events_wire::EVENT_COST.into());
         let queue = (spec.queue_bytes as u64).max(entries).max(MIN_GRANT);
@@ -250,7 +251,7 @@ fn bytes(count: u64) -> usize {
 }
 
 impl Broker {
-    /// Checks that a program's queues and kept events may have `more` bytes.
+    /// Checks that a program's queues and kept events may take `more` additional bytes.
     pub(super) fn check_memory(&mut self, client: ClientId, more: u64) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let most = connected.grant.memory;

@@ -140,7 +140,8 @@ enum Addressee {
 #[derive(Debug, Default)]
 struct Addressees {
     by_consumer: NumberMap<ConsumerId, Addressee>,
-    /// The program's consumer that got the last delivery. `None`: a path or an MQTT client did.
+    /// The program's consumer that got the last delivery. `None`: a path or an MQTT client got it, or there
+    /// was none.
     last: Option<((ClientId, u32), ConsumerId)>,
 }
 
@@ -265,7 +266,7 @@ impl Broker {
         self.tasks.pop_front()
     }
 
-    /// Returns the memory of a head that has been sent, for the next head.
+    /// Takes back the memory of a head that has been sent, for the next head.
     pub(crate) fn recycle_head(&mut self, head: Vec<u8>) {
         self.tasks.spare_head = head;
     }

@@ -49,8 +49,9 @@ const MAX_PATTERNS_OF_GROUP: usize = 1024;
 /// Bytes of a writer's name. A record of the log has 16 bits for the length; a readable name is far shorter.
 /// Chosen, not measured.
 const MAX_WRITER_BYTES: usize = 1024;
-/// The longest linger of a group that no rule lists: the default age of the log's events. Its queue takes
-/// memory even if no consumer ever returns. Chosen by this argument, not measured.
+/// The longest linger of a group that no rule lists: as long as the log by default keeps events whose
+/// durability no supplier was promised. Its queue takes memory even if no consumer ever returns. Chosen by
+/// this argument, not measured.
 const MAX_LINGER: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The owner and the rule of a client that uses a name.
@@ -406,7 +407,7 @@ impl Broker {
         Err(format!("{} has {theirs} names of {shown}s, as many as may be; {free}", user.owner))
     }
 
-    /// Gives a checked name to its first user, by its key.
+    /// Assigns a checked name, given by its key, to its first user.
     pub(super) fn take_name(&mut self, kind: OwnedKind, name: &str, user: &NameUser) -> Result<(), String> {
         if self.name_owner(kind, name).is_some() {
             return Ok(());

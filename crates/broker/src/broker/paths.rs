@@ -1,10 +1,10 @@
 //! Paths: the broker forwards a program's events on a path to an address, at the policy's rate.
 //!
 //! An event costs credit of its path and waits in the inbox of the path's consumer. When the link is free,
-//! the shares of the classes choose the next event; it is sent, and its credit is returned. When a
-//! destination takes no more bytes (a connection whose window is full), the path *stalls*: its consumer is
-//! paused, and no other path waits for it. Events that it holds count against the credit, so that memory has
-//! a bound.
+//! the scheduler chooses the next event by the shares of the classes; the event is sent, and its credit is
+//! returned. When a destination takes no more bytes (a connection whose window is full), the path *stalls*:
+//! its consumer is paused, and no other path waits for it. Events that it holds count against the credit, so
+//! that memory has a bound.
 
 use super::{Addressee, Broker, ConnectedClient, Outlet};
 use crate::account::Account;
@@ -108,7 +108,7 @@ impl PathLink {
         }
     }
 
-    /// Returns when the message on the link has left, if that is later than now.
+    /// Returns when the message on the link will have left, if that is later than now.
     pub(super) fn busy_until(&self, now: Instant) -> Option<Instant> {
         self.pace.as_ref().map(LinkPace::free_at).filter(|free_at| now < *free_at)
     }
@@ -339,7 +339,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Takes a path from its program, which has gone: no more events come on it.
+    /// Takes a path from its program, which has closed the path or has gone: no more events come on it.
     pub(super) fn leave(&mut self, now: Instant, id: PathId) {
         let Some(path) = self.link.paths.get_mut(&id) else { return };
         (path.client, path.alone_since) = (None, now);
@@ -409,7 +409,7 @@ impl Broker {
         }
     }
 
-    /// Starts the service of an event on a path; returns the body to send, unless the destination is gone.
+    /// Starts the service of an event on a path; returns the body to send, or `None` if the path is gone.
     pub(super) fn forward(
         &mut self,
         now: Instant,

@@ -5,15 +5,15 @@
 //!                                                                   connections: as before, or ended
 //! ```
 //! [`check_settings`](Broker::check_settings) can refuse, [`reload`](Broker::reload) cannot: so the settings
-//! are in force all together, or not at all.
+//! take effect all together, or not at all.
 //!
 //! A connection goes on if the new rules allow its client all that it does: its identity, its topics, its
 //! subscriptions, its names, its paths. Otherwise the connection is ended with the reason, and the client may
-//! connect again. The broker does not withdraw a single topic of a program, which would continue to publish
-//! on it without knowing. An MQTT client's right to publish is checked at its first message to each topic;
-//! after a reload that check is repeated at the next message. A session with a subscription that is not
-//! allowed ends, even if it has no connection. New bounds on memory, connections and sessions apply only to
-//! later requests.
+//! connect again. The broker does not withdraw single topics of a program: the program would continue to
+//! publish on them without knowing. An MQTT client's right to publish is checked at its first message to each
+//! topic; after a reload that check is repeated at the next message. A session with a subscription that is
+//! not allowed ends, even if it has no connection. New bounds on memory, connections and sessions apply only
+//! to later requests.
 //!
 //! Cost: a comparison of the patterns of each connection with those of its rule.
 
@@ -309,7 +309,8 @@ impl Broker {
         None
     }
 
-    /// Gives each MQTT session its new rule. Returns the sessions that end, and adds their connections.
+    /// Gives each MQTT session its new rule. Returns the sessions that end, and adds their connections to
+    /// `ends`.
     fn renew_sessions(&mut self, ends: &mut BTreeMap<ClientId, Breach>) -> Vec<MqttSessionId> {
         let sessions = self.mqtt.ids();
         let mut over = Vec::new();

@@ -1,9 +1,9 @@
 //! Remote suppliers: suppliers of other brokers, for which programs of this broker publish.
 //!
 //! A remote supplier is identified by the run of its broker, its number there and its topic. Programs of one
-//! user that publish for the same remote supplier are one supplier of the channel. So an event that arrives
-//! through two joins of a host is delivered once: the channel recognizes the second copy by its sequence
-//! number.
+//! identity that publish for the same remote supplier are one supplier of the channel. So an event that
+//! arrives through two joins of a host is delivered once: the channel recognizes the second copy by its
+//! sequence number.
 //!
 //! When the last of these programs has gone, consumers are notified, and the number of the last event is
 //! kept. If a program publishes for the same supplier again, as a restarted join does, consumers get a notice
@@ -25,8 +25,8 @@ const MAX_KEPT: usize = 1 << 20;
 /// Estimated bytes of one record besides the name of its topic.
 const ENTRY: usize = 128;
 
-/// A remote supplier on one topic. The user is part of the key, so that no user can publish for another
-/// user's supplier.
+/// A remote supplier on one topic. The identity is part of the key, so that no identity can publish for
+/// another one's supplier.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct RemoteName {
     pub(super) who: ClientIdentity,
@@ -87,7 +87,7 @@ impl RemoteSuppliers {
         last
     }
 
-    /// Returns whether a supplier stands for one of another broker.
+    /// Returns whether a supplier of the channel is a remote one.
     pub(super) fn is_remote(&self, supplier: SupplierId) -> bool {
         self.here.contains_key(&supplier)
     }

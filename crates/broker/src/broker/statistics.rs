@@ -181,9 +181,10 @@ impl Broker {
 
     /// Returns the client's view of the statistics as a text that fits into a frame; with very many
     /// consumers, it has only the first ones. Also returns the number of steps that this took: one for each
-    /// consumer, whether or not the client sees it, and for each path, and one for 64 bytes of text.
+    /// consumer and each topic on which it missed deadlines, whether or not the client sees it, one for each
+    /// path, and one for 64 bytes of text.
     pub(super) fn statistics_as_json(&self, now: Instant, client: ClientId) -> (String, usize) {
-        /// The longest text, in bytes: a frame may have 256 KiB beside its payload
+        /// The longest text, in bytes: a frame may have 256 KiB without its payload
         /// ([`Limits::largest_frame`]).
         const MAX_ANSWER_BYTES: usize = 192 << 10;
         let mut statistics = self.statistics_seen_by(now, self.viewer(client));

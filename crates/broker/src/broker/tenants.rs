@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use unisono_eventchannel::{NumberMap, TenantId};
 use unisono_events_wire::transport::TransportPeer;
 
-/// Maximum number of known tenants, as many as accounts of memory. When there are more, tenants without state
-/// are forgotten.
+/// With this many known tenants, as many as accounts of memory, those without state are forgotten before
+/// another one is added.
 const MAX_KNOWN: usize = 1024;
 
 /// The key of a tenant: clients with the same key share limits.

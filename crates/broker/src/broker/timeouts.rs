@@ -1,8 +1,8 @@
 //! Timeouts: reclaims the resources of paths, programs and destinations that are gone or idle.
 //!
 //! A path whose program has gone keeps its credit until its destination has taken all its messages. A
-//! destination that takes no more would keep it for ever, and a broker has only some thousand such paths. So
-//! a path without a program ends when its destination has taken no byte for
+//! destination that takes no more would keep it for ever, and the broker's memory suffices for only some
+//! thousand such paths. So a path without a program ends when its destination has taken no byte for
 //! [`Limits::patience`](crate::Limits::patience); a slow destination is waited for. A program that has
 //! connected but not sent its greeting within that time is disconnected, and earlier if another program needs
 //! its place. A program whose token has expired is disconnected, too.
@@ -43,7 +43,8 @@ impl Broker {
         }
     }
 
-    /// Enforces the timeouts; runs at most once a second.
+    /// Enforces the timeouts at most once a second. Each call also advances the audit trail and forgets
+    /// retired topics.
     pub(super) fn run_timers(&mut self, now: Instant) {
         if let Some(trail) = &mut self.audit {
             trail.advance(now);
@@ -87,7 +88,8 @@ impl Broker {
     }
 
     /// Disconnects programs whose lease ran out: the channel has removed their topics and subscriptions,
-    /// which a program that still runs has to learn. Returns whether there were any.
+    /// which a program that still runs has to learn. Returns whether any lease has run out since the last
+    /// call.
     pub(super) fn end_leases(&mut self, now: Instant) -> bool {
         let lapses = self.channel.lapses();
         if std::mem::replace(&mut self.timers.lapses, lapses) == lapses {

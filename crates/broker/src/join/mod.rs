@@ -28,7 +28,7 @@
 //! than the supplier's deadline.
 //!
 //! Cost: a copy on each side; memory for at most [`MAX_STREAMS`] pairs of supplier and topic. When not to
-//! use: programs of other hosts that only read may connect to the broker by TLS.
+//! use: programs of other hosts that only read may connect to the broker over TLS.
 //!
 //! The program `join` runs this over zenoh. Reading order: `envelope.rs`, `sender.rs`, `receiver.rs`.
 

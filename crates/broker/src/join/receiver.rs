@@ -7,8 +7,8 @@ use std::sync::Arc;
 use unisono_eventchannel::FieldSet;
 use unisono_linux::clock::{Duration, Instant};
 
-/// Maximum pairs of supplier and topic that a receiver remembers: a broker lets one program publish on 1024
-/// topics. Beyond that, the pair that was silent longest is dropped.
+/// Maximum number of pairs of supplier and topic that a receiver remembers: a broker lets one program publish
+/// on 1024 topics. Beyond that, the pair that was silent longest is dropped.
 pub const MAX_STREAMS: usize = 1000;
 
 /// How long the streams of a departed host are remembered. If it comes back in time, its streams continue,
@@ -19,7 +19,8 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// identify copies that come by a slower route. As many as a sender remembers.
 const MAX_LEFT: usize = 4096;
 
-/// How many numbers below the last one a receiver tracks: the bits of one word. Chosen, not measured.
+/// How many consecutive numbers of a stream, up to the last one, a receiver tracks: the bits of one word.
+/// Chosen, not measured.
 const REMEMBERED: u64 = 64;
 
 /// A supplier of another host on one topic, as this receiver numbers it.
@@ -33,7 +34,7 @@ pub struct ReceiverCounters {
     pub received: u64,
     /// Bytes of their payloads.
     pub received_bytes: u64,
-    /// Events whose number came before.
+    /// Events whose number came before, or is too low to be tracked.
     pub duplicates: u64,
     /// Events that came after a higher number of the same supplier; they are not published here.
     pub overtaken: u64,
@@ -99,7 +100,7 @@ pub struct JoinReceiver {
     /// Streams whose supplier has left. A supplier's number is used once in a run, so later events of it are
     /// old.
     left: HashMap<StreamKey, StreamState>,
-    /// Their times of departure, the earliest first.
+    /// The times at which the streams in `left` departed, the earliest first.
     left_at: VecDeque<(Instant, StreamKey)>,
     most: usize,
     /// The last number assigned to a stream.
@@ -107,7 +108,8 @@ pub struct JoinReceiver {
     arrivals: u64,
     /// Runs of the brokers with a connected join.
     present: BTreeSet<u64>,
-    /// Runs of brokers that have streams but no connected join, with the time of their last event.
+    /// Runs of brokers that have streams but no connected join, with the time of the join's departure or, if
+    /// it is later, of their last event.
     absent: BTreeMap<u64, Instant>,
     pub counters: ReceiverCounters,
 }
@@ -310,7 +312,7 @@ mod tests {
         last_arrival: usize,
     }
 
-    /// The receiver, with unlimited memory per stream.
+    /// A model of the receiver, with unlimited memory per stream.
     #[derive(Default)]
     struct SlowReceiver {
         streams: BTreeMap<u32, SlowStream>,

@@ -16,7 +16,8 @@ pub struct SenderCounters {
     pub sent: u64,
     /// Bytes of their payloads.
     pub sent_bytes: u64,
-    /// Events that the broker dropped because the class's queue was full.
+    /// Events that the broker dropped because the class's queue was full, or because they were too large for
+    /// it.
     pub dropped_full: u64,
     /// Events whose deadline passed before they could be sent.
     pub dropped_late: u64,
@@ -35,8 +36,8 @@ pub struct JoinSender {
     pub counters: SenderCounters,
 }
 
-/// Maximum suppliers that a sender remembers, to announce their departure: as many as a channel has. The
-/// departure of others is not announced.
+/// Maximum number of pairs of supplier and topic that a sender remembers, to announce their departure: as
+/// many as a channel has suppliers. The departure of others is not announced.
 const MAX_SUPPLIERS: usize = 4096;
 
 impl JoinSender {

@@ -42,7 +42,8 @@ pub struct JoinClass {
     /// Topics excluded from `topics`.
     pub except: Vec<TopicPattern>,
     pub priority: JoinPriority,
-    /// The class of the broker's policy that serves this join. `None`: the default class.
+    /// The class of the broker's policy by which the broker schedules the deliveries to this join. `None`:
+    /// the default class.
     pub broker_class: Option<String>,
     pub queue_events: usize,
     pub queue_bytes: usize,
@@ -223,7 +224,7 @@ impl JoinSettings {
             queue_bytes: class.queue_bytes,
             full: class.full,
             late: WhenLate::Report,
-            order: EventOrder::Publication, // the other broker takes each number once, ascending
+            order: EventOrder::Publication, // the other broker accepts only ascending numbers
             local_only: true,
             ..SubscriptionSpec::default()
         })

@@ -95,8 +95,8 @@ impl FoundSegment {
 }
 
 impl EventLog {
-    /// Returns a chain for a new owner: the chain without events that has had no owner, or has had one for
-    /// longest.
+    /// Returns a chain for a new owner: a chain without events, preferably one without an owner, otherwise
+    /// the one that has had its owner for longest.
     fn free_chain(&self) -> Option<ChainNumber> {
         if self.chains_are_full {
             return None;
@@ -139,8 +139,8 @@ impl EventLog {
         Ok(number)
     }
 
-    /// Sets the size of a segment: an eighth of the log, or less, so that chains of equal size have at least
-    /// four segments.
+    /// Sets the bytes at which a segment is full: an eighth of the log's, or less, so that chains of equal
+    /// size have at least four segments; but at least [`MIN_SEGMENT`](super::MIN_SEGMENT).
     pub(super) fn fit_segments(&mut self) {
         let chains = self.chains.values().filter(|chain| !chain.segments.is_empty()).count() as u64;
         let of_chain = self.bounds.bytes / (4 * chains.max(1));
@@ -181,7 +181,7 @@ impl EventLog {
     }
 
     /// Reads an existing segment. In a log of one chain a missing position was lost; with several chains,
-    /// another chain may have had it.
+    /// another chain may have held it.
     pub(super) fn take_segment(
         &mut self,
         found: FoundSegment,

@@ -125,7 +125,7 @@ impl EventLog {
         }
         let mut first: Option<(u64, ChainNumber)> = None;
         for (number, chain) in &self.chains {
-            // a chain that was read to its end has no new events
+            // all events of this chain are before the cursor
             if chain.last() < cursor.position {
                 continue;
             }

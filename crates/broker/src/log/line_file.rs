@@ -1,8 +1,8 @@
-//! A file of lines, in which the last line of each name is valid. Lines are appended; the file is rewritten
-//! once more than half of its bytes are in obsolete lines.
+//! A file of lines, in which the last line of each name is valid. Lines are appended. The file is to be
+//! rewritten once it is larger than twice the bytes of its valid lines plus [`MAX_SLACK`].
 //!
 //! A rewritten file is synced and takes its name by rename(2), so that a crash leaves the former file or the
-//! new one. Cost: a write for each line, and a rewrite for each line that doubles the file.
+//! new one. Cost: a write for each line, and a rewrite each time the file has grown to this size.
 
 use super::LogError;
 use std::fs::{self, File, OpenOptions};
@@ -53,7 +53,7 @@ impl LineFile {
         Ok(Self { path: path.to_owned(), file, bytes: content.len() as u64, torn: false })
     }
 
-    /// Appends a line with its end. After an error the next line begins anew.
+    /// Appends a line with its end. After an error, the next call first ends the incomplete line.
     pub(super) fn append(&mut self, line: &[u8]) -> Result<(), LogError> {
         let end: &[u8] = if self.torn { b"\n" } else { b"" };
         let line = [end, line].concat();

@@ -1,9 +1,8 @@
 //! The time of a log: a time of day that does not step while the host runs.
 //!
-//! Ages are differences of this time. Within a boot it advances with the monotonic clock, whatever becomes of
-//! the time of day: the file `clock` keeps the boot's identity, and the lead of the log's time over the
-//! monotonic clock. In another boot the time of day says how much time has passed, unless it says that time
-//! went backwards.
+//! Ages are differences of this time. Within a boot it advances with the monotonic clock, even if the time of
+//! day is set: the file `clock` keeps the boot's identity, and the lead of the log's time over the monotonic
+//! clock. In another boot it begins with the time of day, but not before the newest event in the log.
 
 use super::chain::LogChain;
 use super::line_file::LineFile;

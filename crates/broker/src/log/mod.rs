@@ -9,10 +9,10 @@
 //!            /owners                        the owners of the names of consumers and writers
 //!            /topics                        the history that topics keep for late consumers
 //!            /sessions/DIGEST               an MQTT session that outlives its connection
-//!            /clock                         the boot that it was last written in, and its time
+//!            /clock                         a boot, and the lead of the log's time over its monotonic clock
 //! ```
-//! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `write(2)` has
-//! returned: it survives the end of the broker, but not a power failure. It is *synced* when a later
+//! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `pwrite(2)`
+//! has returned: it survives the end of the broker, but not a power failure. It is *synced* when a later
 //! `fdatasync(2)` has returned. [`EventLog::sync`] hands out the files to sync, so that another thread can
 //! wait for the disk; one sync serves all events written before it.
 //!
@@ -24,8 +24,8 @@
 //! **Damage.** When a log is opened, a torn record behind its last whole event is cut off. Damaged bytes in
 //! front of whole events stay in the file; [`EventLog::damage`] lists them, and readers continue behind them.
 //!
-//! Cost: one `pwrite` for each event. Opening a log reads all of it once. To read: `record.rs`, `segment.rs`,
-//! and then this file.
+//! Cost: one `pwrite` for each event. Opening a log reads all of it once. Reading order of the files:
+//! `record.rs`, `segment.rs`, and then this file.
 
 mod chain;
 mod cursor;
@@ -100,7 +100,8 @@ impl LogBounds {
         if acknowledged || self.age != Duration::MAX { self.age } else { UNACKNOWLEDGED_AGE }
     }
 
-    /// Returns the bytes of a segment: an eighth of the log, because a whole segment is removed at a time.
+    /// Returns the bytes at which a segment is full: an eighth of the log's, because only whole segments are
+    /// removed, but at least [`MIN_SEGMENT`] and at most 16 MiB.
     fn segment(self) -> u64 {
         (self.bytes / 8).clamp(MIN_SEGMENT, 16 << 20)
     }
@@ -216,7 +217,7 @@ pub struct EventLog {
     chains_are_full: bool,
     /// Bytes of all segments.
     bytes: u64,
-    /// Bytes of a segment at which the next one begins.
+    /// Bytes at which a segment is full: the next event begins another one.
     segment_bytes: u64,
     /// The position of the next event.
     next: u64,
@@ -263,7 +264,7 @@ impl EventLog {
                 names.push(name);
             }
         }
-        names.sort_unstable(); // numbers of 20 digits: by position
+        names.sort_unstable(); // names are numbers of 20 digits, so this is the order of positions
         let mut log = Self {
             path: path.to_owned(),
             bounds,
@@ -317,7 +318,7 @@ impl EventLog {
         self.topics.as_mut().map_or(Ok(()), |topics| topics.declared(topic))
     }
 
-    /// Returns whether a declaration of a topic, of whatever owner, changes nothing.
+    /// Returns whether the declaration of a topic would change nothing, whoever owns the topic.
     #[must_use]
     pub fn has_declared(&self, topic: &KeptTopic) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.has_declared(topic))
@@ -390,7 +391,8 @@ impl EventLog {
         self.synced
     }
 
-    /// Returns the last number of a writer on a topic, or `None` if the log has no event of the writer.
+    /// Returns the highest event number of a writer on a topic, or `None` if the log has no event of the
+    /// writer.
     #[must_use]
     pub fn last_of(&self, topic: &str, writer: &str) -> Option<u64> {
         Some(self.writers.get(topic)?.get(writer)?.sequence)
@@ -403,7 +405,8 @@ impl EventLog {
         let known = self.writers.get_mut(event.topic).and_then(|writers| writers.get_mut(event.writer));
         if let Some(last) = known {
             last.sequence = event.sequence.max(last.sequence);
-            // segments are read chain by chain
+            // when a log is opened, a whole segment is read before the next one, and the positions of
+            // segments of different chains overlap
             if position > last.position {
                 (last.position, last.chain) = (position, chain);
             }
@@ -509,8 +512,7 @@ impl EventLog {
         let mut salt = [0; 8];
         getrandom(&mut salt, GetRandomFlags::empty()).map_err(|error| failed(error.into()))?;
         let head = SegmentHead { salt: u64::from_ne_bytes(salt), first: self.next, chain };
-        // a segment of another chain that begins at this position has no event; the new one takes its file
-        // name
+        // a segment that begins at this position has no event; the new segment takes its file name
         let empty = |segment: &LogSegment| segment.head.first == self.next;
         let is_empty = |chain: &LogChain| chain.segments.back().is_some_and(empty);
         if let Some(chain) = self.chains.values_mut().find(|chain| is_empty(chain))
@@ -577,5 +579,6 @@ fn add_once(files: &mut Vec<Arc<File>>, file: &Arc<File>) {
 }
 
 const EXTENSION: &str = "events";
-/// Bytes of the smallest segment; smaller ones would be mostly segment heads. Chosen, not measured.
+/// The least number of bytes at which a segment is full. Smaller segments would hold few events for each file
+/// and head. Chosen, not measured.
 const MIN_SEGMENT: u64 = 4 << 10;

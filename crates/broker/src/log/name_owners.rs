@@ -7,8 +7,8 @@
 //! ```
 //! The last line of a name counts. A last line that a crash has cut off is ignored. Any other unreadable line
 //! is an error when the log is opened: skipping it would assign the name to the next identity that asks for
-//! it. Before the first line of a run, and once most of its lines are replaced, the file is rewritten with
-//! one line for each name (`line_file.rs`). The next sync of the log syncs new lines, too.
+//! it. Before the first line of a run, and once the file has grown too large (`line_file.rs`), it is
+//! rewritten with one line for each name. The next sync of the log syncs new lines, too.
 //!
 //! Cost: a line for each name that is made or freed; nothing for events.
 
@@ -129,7 +129,8 @@ fn read(text: &[u8]) -> Result<BTreeMap<(OwnedKind, String), NameOwner>, (usize,
                 let what = format!("does not begin with {VERSION}; a newer broker may have written it");
                 return Err((1, what));
             }
-            // an incomplete line is followed by an empty one, or by the next line
+            // after a failed write the next one begins with a line end, which leaves an empty line if the
+            // failed one wrote nothing
             _ if line.is_empty() => continue,
             _ => {}
         }

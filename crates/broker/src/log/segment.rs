@@ -2,14 +2,14 @@
 //! the file contains.
 //!
 //! ```text
-//!   8 magic  8 salt  8 first position  4 checksum  4 zero, then records
+//!   8 magic  8 salt  8 first position  4 checksum  4 chain, then records
 //! ```
 //! Where there is no complete record, the reader searches byte by byte for the next one. If it finds one, the
 //! bytes between are *damaged*. If not, they are the *tail*: a write cut off by the end of the process or by
 //! a power failure.
 //!
-//! Cost: one read of 64 KiB for many small records. In a damaged segment, one checksum of a head for each
-//! occurrence of the magic number.
+//! Cost: one read of up to 64 KiB for many small records. In a damaged segment, one checksum of a head for
+//! each occurrence of the magic number.
 
 use super::owned::ChainNumber;
 use super::record::{LoggedEvent, MAX_BODY, RECORD_HEAD, RECORD_MAGIC, RecordHead, checksum, write_record};
@@ -99,6 +99,7 @@ pub enum FoundRecord {
     /// A complete record; [`SegmentReader::body`] has its bytes.
     Event { position: u64, offset: u64 },
     /// Bytes that are not a record, followed by complete records; the first of them has the position `next`.
+    /// With zero bytes, the record at `offset` is complete, and only the positions before it are missing.
     Damage { offset: u64, bytes: u64, next: u64 },
     /// No complete record follows. With zero bytes, the segment ends here.
     Tail { offset: u64, bytes: u64 },
@@ -149,7 +150,7 @@ impl<R: ReadAt> SegmentReader<R> {
     }
 
     /// Makes the chunk smaller, for one of `readers` segments that are read side by side. All chunks together
-    /// take 2 MiB, unless a page for each takes more.
+    /// take at most 2 MiB, unless a page for each takes more.
     pub(super) fn beside(mut self, readers: usize) -> Self {
         self.chunk_bytes = ((2 << 20) / readers.max(1)).clamp(4 << 10, CHUNK);
         self
@@ -195,7 +196,8 @@ impl<R: ReadAt> SegmentReader<R> {
         }
     }
 
-    /// Returns the record at an offset, if it is complete and its position has not been passed.
+    /// Returns the head of the record at an offset, if the record is complete and its position has not been
+    /// passed.
     fn whole(&mut self, offset: u64, end: u64) -> io::Result<Option<RecordHead>> {
         if !self.load(offset, RECORD_HEAD, end)? {
             return Ok(None);

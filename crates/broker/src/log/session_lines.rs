@@ -90,7 +90,7 @@ pub enum SessionLine {
     Unsubscribed {
         filter: String,
     },
-    /// Positions before `next` that wait.
+    /// Positions before [`SessionHead::next`] that wait.
     Waiting {
         queue: u8,
         positions: Vec<u64>,
@@ -274,7 +274,7 @@ impl SavedSession {
         position >= emptied && !self.finished.contains(&(queue, position)) && matches()
     }
 
-    /// Returns the first position that the session needs of the log.
+    /// Returns the lowest position in the log that the session needs.
     #[must_use]
     pub fn first(&self) -> u64 {
         let flights =
@@ -307,7 +307,7 @@ impl SavedSession {
         for flight in self.flights() {
             SessionLine::Sent(flight).write(&mut lines);
         }
-        // a later line about an event counts more than an earlier one
+        // the order matters: a later line about an event overrides an earlier one
         for queue in 1..=2 {
             let before = self.emptied[usize::from(queue)];
             if before > self.head.next {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   {"session":{"version":1,"client":"c","identity":"unix:7","peer":{"user":7},"next":80}}
-//!   {"connected":{"expiry":3600}}   {"away":{"expiry":3600,"at":17..}}    until when it lives
+//!   {"connected":{"expiry":3600}}   {"away":{"expiry":3600,"at":17..}}    how long the session lives
 //!   {"subscribed":{"filter":"a/#","qos":1,"from":80,...}}   {"unsubscribed":{"filter":"a/#"}}
 //!   {"waiting":{"queue":1,"positions":[71,74]}}   {"emptied":{"queue":1,"before":90}}   what waits
 //!   {"sent":{"id":5,"position":81,...}}   {"received":{"id":5}}   {"done":{"id":5}}     to the client
@@ -49,7 +49,7 @@ struct SessionFile {
     bytes: u64,
     /// Bytes of the file after its last rewrite; after a restart, the bytes that a rewrite would leave.
     counting: u64,
-    /// Open as long as the file waits for a sync.
+    /// The open file, as long as it waits for a sync.
     file: Weak<File>,
     /// Whether the folder was added to a sync after the file was created in it.
     is_listed: bool,

@@ -1,11 +1,11 @@
 //! The file `topics`: the histories that the log's topics keep for late subscribers, as declared by their
 //! suppliers.
 //!
-//! Each declaration is one line of JSON; the last line of a topic is valid. An incomplete line after a crash
-//! is ignored. When the file is opened, and once most of its lines are replaced, it is rewritten with one
-//! line for each topic that keeps a history. Each topic belongs to the identity that declared it last. The
-//! lines of one identity, and of all, are bounded; and the broker charges an identity for its topics
-//! ([`KeptTopic::memory`]) and forgets them when the channel retires them.
+//! Each declaration is one line of JSON; the last line of a topic is valid. Unreadable lines, such as an
+//! incomplete one after a crash, are ignored. When the file is opened, and once it has grown too large
+//! (`line_file.rs`), it is rewritten with one line for each topic that keeps a history. Each topic belongs to
+//! the identity that declared it last. The lines of one identity, and of all, are bounded; and the broker
+//! charges an identity for its topics ([`KeptTopic::memory`]) and forgets them when the channel retires them.
 //!
 //! Cost: a line per new declaration; nothing per event.
 
@@ -130,7 +130,7 @@ impl KeptTopics {
         self.known.topics.values().map(|(topic, _)| topic)
     }
 
-    /// Returns whether a declaration, of whatever owner, changes nothing.
+    /// Returns whether a declaration would change nothing, whoever owns the topic.
     pub(super) fn has_declared(&self, topic: &KeptTopic) -> bool {
         match self.known.topics.get(&topic.topic) {
             Some((known, _)) => {
@@ -160,7 +160,7 @@ impl KeptTopics {
         self.compact()
     }
 
-    /// Forgets topics without events.
+    /// Forgets the declarations of these topics.
     pub(super) fn forget<'a>(&mut self, topics: impl Iterator<Item = &'a str>) -> Result<(), LogError> {
         let mut lines = Vec::new();
         for topic in topics {

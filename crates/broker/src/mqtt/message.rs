@@ -37,8 +37,8 @@ const PROPERTIES: [PropertyId; 7] = [
 ];
 
 /// Maximum bytes of the fields made from one message's properties (user properties, response topic,
-/// correlation data, content type): half of the room of a frame beside its payload, so that a frame to a
-/// program stays below its largest size. Further properties reach MQTT clients only.
+/// correlation data, content type): half of the bytes that a frame may have without its payload, so that a
+/// frame to a program stays below its largest size. Further properties reach MQTT clients only.
 const MAX_FIELD_BYTES: usize = 128 << 10;
 /// The longest name of a field, in bytes: a frame has one byte for the length.
 const MAX_FIELD_NAME: usize = 255;

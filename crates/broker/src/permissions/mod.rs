@@ -15,7 +15,7 @@
 //! share = 4                                  # of consumers that share out their time; left out: 1
 //! paths = true                               # may open paths to addresses
 //! join = true                                # may publish for suppliers of other brokers, as a join does
-//! class = "control"                          # of the policy: of MQTT clients, and of programs that say none
+//! class = "control"                          # of the policy, for MQTT clients and programs that name none
 //!
 //! [[allow]]
 //! who = ["anonymous"]                        # over TCP, without token and certificate; `*`: anybody
@@ -100,7 +100,7 @@ pub struct ClientGrant {
     pub(crate) memory: u64,
     /// `None`: the default for a rule without this field (half of the broker's connections).
     pub(crate) connections: Option<usize>,
-    /// Sessions of MQTT, connected or away.
+    /// Sessions of MQTT, connected or away. `None`: as many as connections.
     pub(crate) sessions: Option<usize>,
     /// Names of groups, of consumers that resume and of writers that the clients of the rule share.
     pub(crate) names: BTreeSet<String>,
@@ -454,7 +454,7 @@ impl AccessControl {
     }
 }
 
-/// The rest of a client's event rate.
+/// The events that a client's rate still allows, kept as a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RateBudget {
     /// The time up to which its events are paid for.

@@ -57,7 +57,8 @@ use unisono_linux::{descriptors, poll, privilege};
 
 /// The byte that tells the worker to begin.
 const BEGIN: u8 = b'!';
-/// The interval of checks whether a control group was made anew: it then has another number.
+/// The interval of checks whether a control group was made anew, so that it has another number, and whether
+/// the network namespace is still in use.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sets a queue up and supervises it until it is told to end. Calls `ready` when the policy holds. After

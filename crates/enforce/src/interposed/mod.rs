@@ -354,8 +354,9 @@ impl Backend for Interposed {
         .into())
     }
 
-    /// Returns whether the running queue has to end: if its options are not those that the user asked for.
-    /// Also sets this backend's options to those of the running queue, changed as the user asked.
+    /// Returns whether the policy in force has to end: if it is another backend's, or if the options of the
+    /// running queue are not those that the user asked for. Also sets this backend's options to those of the
+    /// running queue, changed as the user asked.
     fn conflicts_with(&mut self, in_force: &Record<serde_json::Value>) -> bool {
         if in_force.backend != INTERPOSED_BACKEND {
             return true;

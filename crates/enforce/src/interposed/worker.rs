@@ -172,7 +172,7 @@ impl<W: FramePath> Worker<W> {
                 self.budget.renew(|| now);
                 continue;
             }
-            // if a frame may leave soon, sleeping for less than the wake-up time does not pay
+            // polls while the budget lasts: a sleep that is shorter than the wake-up takes would not pay
             if self.budget.is_left(|| now) {
                 pause();
                 continue;

@@ -269,7 +269,8 @@ impl Kernel {
         held.stored.storage.set(socket, &words).map_err(ShareError::NoSocket)
     }
 
-    /// Removes the leaves of sockets that are gone, and divides their classes among the remaining leaves.
+    /// Removes the leaves in which no packets wait and whose sockets are gone, and divides their classes
+    /// among the remaining leaves.
     pub(crate) fn remove_ended_leaves(
         &mut self,
         known: &Arc<Policy>,

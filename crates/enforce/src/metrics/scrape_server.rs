@@ -1,4 +1,4 @@
-//! Answers monitoring programs over HTTP: only `GET /metrics`.
+//! Answers monitoring programs over HTTP: only `GET` and `HEAD` requests for `/metrics`.
 //!
 //! Each connection has a thread; there are at most [`MAX_CONNECTIONS`] at a time. A request may take
 //! [`TIMEOUT`] and [`MAX_REQUEST`] bytes. Writing the answer may take [`TIMEOUT`] again in all, however

@@ -39,7 +39,7 @@ pub(super) struct Lease {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TimerSpec {
     /// A tick in each period; the first one is due a period from now. Ticks that could not be delivered in
-    /// time are delivered late, each once.
+    /// time are delivered late, each once, except those that are dropped because too many notices wait.
     Every(Duration),
     /// A notice when no event has matched for this long, and again after each further period of silence.
     Silence(Duration),

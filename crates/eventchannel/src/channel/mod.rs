@@ -503,7 +503,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Queues a notice for the consumers of an inbox. `due` is the notice's own time, or `NO_DEADLINE`.
+    /// Queues a notice for the consumers of an inbox, unless an equal one waits already. `due` is the
+    /// notice's own time, or `NO_DEADLINE`.
     fn notify(&mut self, id: InboxId, due: Instant, notice: ChannelNotice) {
         if let Some(receiver) = self.receivers.get_mut(&id) {
             receiver.notify(due, notice);

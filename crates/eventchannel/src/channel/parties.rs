@@ -529,9 +529,9 @@ impl<P: EventPayload> EventChannel<P> {
         self.admission.leave(inbox);
     }
 
-    /// Removes the topics that have no offers, no kept events, no waiting events or notices, and no
-    /// unacknowledged events. Returns their number. Cost: a search of all topics, waiting events and
-    /// unacknowledged events.
+    /// Removes the topics that have no offers and no kept events, and to which no waiting or unacknowledged
+    /// event, part of a correlation, notice, gap or unreported departure belongs. Returns their number. Cost:
+    /// a search of all topics and of all these events and reports.
     pub fn retire_unused(&mut self) -> usize {
         let inboxes = self.receivers.values().flat_map(|receiver| receiver.inbox.parcels());
         let outstanding = self.consumers.values().flat_map(|consumer| consumer.outstanding.values());

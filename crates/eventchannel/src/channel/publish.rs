@@ -20,7 +20,8 @@ use unisono_time::Instant;
 pub enum Published {
     /// The event is in the inboxes of `inboxes` consumers and groups.
     Taken { sequence: u64, inboxes: usize },
-    /// A stronger supplier of the topic is alive; no consumer gets the event.
+    /// Another supplier owns the exclusive topic: a stronger one, or an equally strong one with an earlier
+    /// offer. No consumer gets the event.
     Standby { sequence: u64 },
     /// An event with this number or a later one has been published before; no consumer gets this event.
     Duplicate { last: u64 },

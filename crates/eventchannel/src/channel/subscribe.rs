@@ -171,9 +171,10 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Compares the existing topics and offers for these interests with the request of the inbox: a topic
-    /// that an interest names must meet it, and so must one of the topic's offers. The inbox gets a notice of
-    /// other mismatches, and of topics that keep more than its queue holds, up to [`MAX_TOLD`]. Cost: nothing
-    /// for an empty request and a queue that holds every history; otherwise a search of all topics.
+    /// that an interest names must meet it, and so must at least one of the topic's offers, if there are any.
+    /// The inbox gets a notice of other mismatches, and of topics that keep more than its queue holds, up to
+    /// [`MAX_TOLD`]. Cost: nothing for an empty request and a queue that holds every history; otherwise a
+    /// search of all topics.
     pub(super) fn check_request(
         &mut self,
         inbox: InboxId,

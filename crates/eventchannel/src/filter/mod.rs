@@ -8,7 +8,7 @@
 //!
 //! | written | means |
 //! |---|---|
-//! | `and`, `or`, `not` | in this order from loose to tight: `or`, `and`, `not` |
+//! | `and`, `or`, `not` | in order of increasing precedence: `or`, `and`, `not` |
 //! | `==` `!=` `<` `<=` `>` `>=` | numbers by value; texts and truth values with `==` and `!=` only |
 //! | `x in (1, 2)`, `x not in ("a", "b")` | `x` equals a value of the list; `x` exists and equals none |
 //! | `x starts_with "ab"` | a text that begins so |
@@ -25,8 +25,8 @@
 //! An error names line and column. The depth of parentheses and the length of a text are limited, so that a
 //! hostile filter costs no more than its length.
 //!
-//! Reference: the event filters of the paper's section 2.3.2; SQL's subset in DDS content-filtered topics,
-//! without its schema.
+//! Reference: the event filters of Shenoy et al., section 2.3.2 (`lib.rs`); SQL's subset in DDS
+//! content-filtered topics, without its schema.
 
 mod clause;
 mod lexer;

@@ -34,8 +34,8 @@ use std::sync::Arc;
 use unisono_time::Instant;
 use waiting::WaitingParcels;
 
-/// What happens to an event that comes while an inbox is full. Each policy drops the least critical events
-/// first.
+/// What happens when an event comes while an inbox is full. Of the events that a policy may drop, the least
+/// critical ones go first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum FullInbox {
     /// The event that arrived first is dropped.
@@ -258,7 +258,8 @@ pub(crate) struct Inbox<P> {
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
-/// The maximum number of kept events that wait in one inbox: as many as a server delivers in a few turns.
+/// An inbox in which this many events wait takes no more kept events: as many as a server delivers in a few
+/// turns.
 const MAX_PAST: usize = 256;
 
 /// The maximum number of gaps between two deliveries, one for each topic, supplier and cause; an entry takes

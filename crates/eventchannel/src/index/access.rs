@@ -8,10 +8,10 @@
 //! filter that has only such conditions is evaluated for each event.
 //!
 //! Any part of an `and` is sufficient, so a clause may have several *ways* to be found. Each way is a set of
-//! paths. The index begins with the way that has the fewest other clauses on its paths. For example, if many
-//! subscriptions have the condition `site == "roof"`, the clause `site == "roof" and sensor == 17` is found
-//! by its sensor. How often events meet a way is known only later. If events meet it too often, `content.rs`
-//! changes to the next way.
+//! paths. The index begins with the way of the lowest estimated cost, which grows with the number of other
+//! clauses on its paths. For example, if many subscriptions have the condition `site == "roof"`, the clause
+//! `site == "roof" and sensor == 17` is found by its sensor. How often events meet a way is known only later.
+//! If events meet it too often, `content.rs` changes to the next way.
 //!
 //! Reference: access predicates in Ji, Jacobsen, "A-Tree: A Dynamic Data Structure for Efficiently Indexing
 //! Arbitrary Boolean Expressions" (SIGMOD 2018), sections 3 and 4.
@@ -58,8 +58,8 @@ fn take(clauses: &mut Vec<ClauseId>, clause: ClauseId) {
 }
 
 impl AccessIndex {
-    /// Returns the ways to find a clause, in ascending order of the number of other clauses on their paths.
-    /// Empty: the clause is evaluated for each event.
+    /// Returns the ways to find a clause, in ascending order of their estimated costs. Empty: the clause is
+    /// evaluated for each event.
     pub(super) fn ways(&self, clause: &Clause) -> Vec<Vec<AccessPath>> {
         let mut ways = match clause {
             Clause::All(parts) => parts.iter().filter_map(|part| self.cheapest(part)).collect(),
@@ -90,8 +90,8 @@ impl AccessIndex {
         }
     }
 
-    /// Estimates the number of clauses that an event finds on this path if it meets the path. The estimate is
-    /// used only to choose a way.
+    /// Estimates the cost of this path for an event that meets it: a constant for the kind of path, and the
+    /// number of clauses that the event finds on it. The estimate is used only to choose a way.
     fn cost(&self, path: &AccessPath) -> usize {
         let none = FieldIndex::default();
         let field = self.fields.get(path.name()).unwrap_or(&none);

@@ -236,7 +236,8 @@ impl Client {
         }
     }
 
-    /// Returns the broker's counters, for all programs.
+    /// Returns the broker's counters. If the broker has permissions, programs of users other than root and
+    /// the broker's own see only their own consumers, and the names of topics that they may use.
     ///
     /// # Errors
     /// The broker is gone.

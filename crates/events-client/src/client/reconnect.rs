@@ -52,9 +52,9 @@ pub(super) struct ReconnectState {
 /// The log positions of the deliveries of a subscription that resumes.
 #[derive(Debug, Default)]
 struct FollowedPositions {
-    /// The positions that were delivered to the application and are not acknowledged.
+    /// The positions of the events that have arrived and are not acknowledged.
     unacknowledged: BTreeSet<u64>,
-    /// The last position delivered to the application.
+    /// The last position that has arrived.
     last: u64,
 }
 

@@ -5,8 +5,9 @@
 //! over their sockets. Events are written once, whatever the number of consumers.
 //!
 //! Cost: a copy of the event into the ring, and a check of each blocking consumer. Memory: the slots of the
-//! longest queue, a third more if that consumer drops the oldest event, rounded up to a power of two. A slot
-//! is a quarter larger than the event for which the ring was made.
+//! longest queue, a third more if that consumer drops the oldest event, rounded up to a power of two; and
+//! some 70 to 90 further slots for held, lent and retired events, which use no memory before their first use.
+//! A slot is a quarter larger than the event for which the ring was made.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -261,7 +262,8 @@ impl DirectSupply {
         }
     }
 
-    /// Waits until this consumer has read an event or may be gone, or until `most` or [`SLICE`] has passed.
+    /// Waits until this consumer has read an event or may be gone, but no longer than `most` and no longer
+    /// than [`SLICE`].
     pub(super) fn wait_for(&mut self, number: ConsumerNumber, most: Duration) {
         let link = self.links.iter().find(|link| link.number == Some(number));
         if let (Some(link), Some(ring)) = (link, &mut self.ring) {

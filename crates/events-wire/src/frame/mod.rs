@@ -108,7 +108,8 @@ pub enum PublishOutcome {
     Written(u32),
     /// The same as `Written`, and the event is on the disk: it survives a power failure.
     Synced(u32),
-    /// A stronger supplier of the topic is alive.
+    /// Another supplier owns the exclusive topic: a stronger one, or an equally strong one with an earlier
+    /// offer.
     Standby,
     /// An event with this number has been published before.
     Duplicate,
@@ -153,7 +154,7 @@ pub enum Frame<'a> {
     Published { topic: u32, token: u32, sequence: u64, outcome: PublishOutcome },
     /// Broker: a publication was refused, with the reason.
     Rejected { topic: u32, token: u32, reason: &'a str },
-    /// Broker: the name of a topic, before its first delivery.
+    /// Broker: the name of a topic, before the first delivery or notice with its number.
     Topic { number: u32, name: &'a str },
     /// Broker: the type of a topic, to a program that asked for types.
     TopicType { number: u32, event_type: Option<&'a str> },

@@ -198,7 +198,8 @@ impl MemorySupplier {
         when_behind: WhenBehind,
         ring_descriptor: Option<Box<dyn FnMut() + Send>>,
     ) -> Result<(ConsumerNumber, u64), AttachRefused> {
-        // while slots are lent, one consumer less can attach, because they are that consumer's slots
+        // while slots are lent, one consumer less can attach, because the lent slots are those that it could
+        // hold
         let taken = self.attached.len() + usize::from(!self.lent.is_empty());
         if taken >= self.most_attached as usize {
             return Err(AttachRefused::TooMany(self.most_attached));

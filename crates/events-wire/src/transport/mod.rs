@@ -173,7 +173,8 @@ pub enum Awaited {
 #[must_use]
 pub enum MayWait {
     Yes,
-    /// A frame has come in the meantime: the caller has to receive again.
+    /// A frame, room or the end of the connection may have come in the meantime: the caller has to receive,
+    /// and to send if frames wait.
     No,
 }
 
@@ -182,7 +183,7 @@ pub enum MayWait {
 pub enum Dozing<'a> {
     /// The thread may sleep. The other end wakes the sleeper that is counted here.
     Counted(CountedSleeper<'a>),
-    /// A frame has come in the meantime: the caller has to receive again.
+    /// A frame or the end has come in the meantime: the caller has to receive again.
     Awake,
     /// The awaited event is reported by the descriptor alone.
     AtDescriptor,

@@ -48,7 +48,7 @@ const INTAKE: usize = BATCH + DIRECT;
 /// argument, not measured.
 pub const MAX_INTAKE: usize = 256 << 10;
 /// The maximum number of bytes that a receive buffer keeps after it has grown for a large frame. With the
-/// maximum number of clients (256), such buffers take at most 256 MiB.
+/// default maximum number of clients (256), such buffers take at most 256 MiB.
 const KEPT: usize = 1 << 20;
 
 /// The message to a program whose buffers may not grow.

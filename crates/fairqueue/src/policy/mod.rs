@@ -6,7 +6,7 @@
 //! default = "rest"            # the class of packets that no match names; made if it is not declared
 //!
 //! [class.video]
-//! weight = 3                  # beside its siblings; 1 if left out
+//! weight = 3                  # relative to its siblings; 1 if left out
 //! ceiling = "80mbit"          # never more than this, even if siblings are idle
 //!
 //! [class.video.live]          # a nested class; or [class.live] with parent = "video"
@@ -18,7 +18,7 @@
 //! [class.video.archive]       # packets wait at leaves: only classes without children have matches
 //! match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 //!
-//! [class.streams]             # sockets of users with leaves of their own below it
+//! [class.streams]             # below it, sockets of users may have leaves of their own
 //! sockets = { from = ["alice", 1000], max = 500, weight = "1..100" }
 //!
 //! [class.voice]               # by fields that other programs and switches set
@@ -208,7 +208,7 @@ impl Policy {
     }
 
     /// Returns the highest rate of a class: its own ceiling, or the ceiling of the nearest ancestor that has
-    /// one.
+    /// one, or else the rate of the link.
     pub fn ceiling(&self, mut class: ClassId) -> Rate {
         loop {
             match self.ceilings.get(class.index()).copied().flatten() {

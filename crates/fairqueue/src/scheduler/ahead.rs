@@ -62,8 +62,9 @@ impl<T> Scheduler<T> {
     /// Ends the service of a packet and takes the next one of the same leaf into service: a packet of
     /// `length` bytes that has just arrived and is not stored here. The state is then the same as after
     /// [`enqueue`](Discipline::enqueue) and [`dequeue`](Discipline::dequeue) of that packet. Returns false,
-    /// and changes nothing, if other packets wait, if a class is held or limited, or if a class has too many
-    /// children for `packed_queue.rs`.
+    /// and changes nothing, if other packets wait, if the leaf or a class above it is held, if any class of
+    /// the tree has a limit, if one of the classes above the leaf has too many children for
+    /// `packed_queue.rs`, or if the tags have grown so large that they have to be reduced.
     #[inline]
     pub fn serve_again(&mut self, length: u32) -> bool {
         let Some(slot) = self.in_service else { return false };

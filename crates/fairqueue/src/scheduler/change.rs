@@ -106,8 +106,8 @@ impl<T> Scheduler<T> {
     /// that is no longer a leaf move behind the packets of the default class, in their order. The backlog may
     /// then exceed a new limit. No waiting packet is dropped for that. But until enough packets have left, a
     /// packet that arrives is dropped itself, or causes the longest queue to drop about as many bytes as it
-    /// adds. The packet in service stays in service. Fails if packets wait in a class that is gone, and the
-    /// new hierarchy has no default class.
+    /// adds. The packet in service stays in service. Fails if packets wait in a class that is gone or is no
+    /// longer a leaf, and the new hierarchy has no default class.
     ///
     /// ```
     /// use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Instant, Packet, Scheduler};

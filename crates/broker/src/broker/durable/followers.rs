@@ -236,7 +236,7 @@ impl Broker {
                         continue;
                     }
                     // at the end of the log, or after a read error, the follower is tried again at the next
-                    // publication
+                    // publication or acknowledgement
                     Ok(None) | Err(_) => {
                         let lost = follower.lost.take();
                         self.send_lost(id, lost);

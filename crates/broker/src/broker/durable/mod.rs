@@ -92,7 +92,8 @@ enum SyncedAnswer {
 }
 
 /// Maximum number of answers that wait for a sync. With more, further events that ask for a sync are held
-/// back, so that a disk that hangs takes no more memory. Chosen as the longest queue of a ring, not measured.
+/// back, or refused if the supplier does not wait, so that a disk that hangs takes no more memory. Chosen as
+/// the longest queue of a ring, not measured.
 const MAX_UNSYNCED: usize = 16_384;
 
 /// The log and its followers.
@@ -156,7 +157,7 @@ fn append(
     Ok(position)
 }
 
-/// Returns the parts of an MQTT message that the log stores beside the event.
+/// Returns the parts of an MQTT message that the log stores in addition to the event.
 fn origin_of(message: &LoggedMessage<'_>, retain: bool) -> MessageOrigin {
     let properties = message.properties;
     MessageOrigin {
@@ -465,8 +466,8 @@ impl Broker {
         Ok(Received::Done)
     }
 
-    /// Returns the next sync for suppliers that wait, if there are any and no sync is in progress. Report its
-    /// end with [`synced`](Self::synced).
+    /// Returns the next sync for suppliers that wait, if there are any, no sync is in progress and none has
+    /// failed. Report its end with [`synced`](Self::synced).
     pub fn sync(&mut self) -> Option<SyncJob> {
         let durable = self.durable.as_mut()?;
         if durable.syncing || durable.unsynced.is_empty() {
@@ -519,7 +520,7 @@ impl Broker {
         }
     }
 
-    /// Saves floors, when no event is due and at the end.
+    /// Saves the floors that have risen: when no event is due, and at the end of the broker.
     pub fn set_idle(&mut self) {
         if let Some(durable) = &mut self.durable {
             durable.save();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Bytes of names that are always kept: 32,768 names of usual length, as many topics as one tenant has.
 const MIN_KEPT_BYTES: usize = if cfg!(test) { 32 * ENTRY } else { 32_768 * ENTRY };
-/// Bytes of a name beside its text: the entries of both maps, with room for the allocator.
+/// Bytes of a name in addition to its text: the entries of both maps, with room for the allocator.
 const ENTRY: usize = 256;
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl LogNames {
         self.bytes >= self.most
     }
 
-    /// Forgets all names except the needed numbers.
+    /// Forgets all names except those with the needed numbers.
     pub(super) fn forget_but(&mut self, needed: &HashSet<u32>) {
         self.names.retain(|number, _| needed.contains(number));
         self.numbers.retain(|_, number| needed.contains(number));

@@ -52,7 +52,7 @@ impl Broker {
         Ok(known)
     }
 
-    /// Frees the writer names of an owner without events in the log.
+    /// Frees an owner's writer names that have no event in the log and that no supplier uses.
     pub(in crate::broker) fn free_writers(&mut self, owner: &NameOwner) {
         if let Some(durable) = &mut self.durable {
             let offers = &durable.offers;

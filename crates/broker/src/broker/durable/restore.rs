@@ -56,7 +56,7 @@ impl Broker {
                 topic = declared.and_then(Result::ok);
             }
             let Some(topic) = topic else { continue };
-            // events of an earlier declaration have another type
+            // events of an earlier declaration may have another type
             let event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.as_deref());
             let fits = self.channel.keeps(topic) && event_type == event.event_type;
             if retention == Retention::AsTopic && !fits {

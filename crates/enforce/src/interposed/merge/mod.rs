@@ -96,7 +96,7 @@ impl FrameRun {
         })
     }
 
-    /// Adds a frame to the run if it continues it. Returns whether it was added. `first` is the frame that
+    /// Adds a frame that continues the run. Returns whether the frame was added. `first` is the frame that
     /// began the run.
     pub fn takes(&mut self, first: &[u8], frame: &[u8]) -> bool {
         let Some((version, payload)) = headers(frame) else { return false };

@@ -376,7 +376,7 @@ fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
 }
 
 /// Emits code that reads the number of the outermost VLAN tag onto the stack. If the device inserts tags by
-/// itself, the kernel keeps the tag beside the packet; otherwise the tag is in the frame.
+/// itself, the kernel keeps the tag in the packet's metadata; otherwise the tag is in the frame.
 fn read_vlan(code: &mut Assembler) {
     let (in_frame, tagged, known, done) = (code.label(), code.label(), code.label(), code.label());
     code.set(R1, NO_VLAN).store(STACK, VLAN, R1);

@@ -339,8 +339,8 @@ impl Backend for FairQueue {
         KernelBackend::recover(self, journal)
     }
 
-    /// Does nothing: a journal of this backend is never pending, because this backend needs the hooks of all
-    /// others.
+    /// Does nothing: a journal of this backend is never pending, because this backend has a hook in common
+    /// with each other one, so it ends before another one begins.
     fn retire(&mut self, _pending: &Journal) -> Result<(), Error> {
         Ok(())
     }

@@ -6,9 +6,10 @@
 //!   other packets wait. So the device gets at most as many bytes at once as the link carries in
 //!   [`GSO_TIME_NS`]. This limits only the sockets of this host. Packets of other hosts arrive merged to up
 //!   to 64 KiB, so on a host that forwards, turns and queues are made for packets of this length.
-//! - *Quantum*: in proportion to the share; the smallest quantum is the longest packet. The kernel gives a
-//!   borrowing class its turn however little of its quantum is left. If packets were longer than a quantum,
-//!   every turn would be one packet, and all classes would borrow equally.
+//! - *Quantum*: in proportion to the share; the smallest quantum is the longest packet, and the largest is
+//!   limited ([`TURN_NS`]). The kernel gives a borrowing class its turn however little of its quantum is
+//!   left. If packets were longer than a quantum, every turn would be one packet, and all classes would
+//!   borrow equally.
 //! - *Sockets*: a class in which sockets have leaves of their own is divided among these leaves and one for
 //!   its other packets.
 //! - *Queue*: if the kernel has `fq_codel`, the flows of a class take turns, and packets that waited too long
@@ -90,12 +91,12 @@ pub(super) struct PlannedClass {
 }
 
 impl PlannedClass {
-    /// Makes or changes the class.
+    /// Returns the request that makes or changes the class.
     pub(super) fn request(&self, device: Index) -> NetlinkRequest {
         htb::class(device, &self.class)
     }
 
-    /// Makes or changes the discipline of a leaf.
+    /// Returns the request that makes or changes the discipline of a leaf, or `None` for an inner class.
     pub(super) fn leaf_request(&self, device: Index) -> Option<NetlinkRequest> {
         let class = self.class.number;
         Some(match self.leaf? {
@@ -228,7 +229,7 @@ pub(super) fn removed_numbers(before: &ClassNumbers, now: &ClassNumbers) -> Vec<
     gone
 }
 
-/// Returns the depth of the classes, including the link and the leaves of sockets.
+/// Returns the number of levels of classes, including the link and the leaves of sockets.
 pub(super) fn levels(policy: &Policy) -> usize {
     let hierarchy = &policy.hierarchy;
     let depth = |mut id: ClassId| {
