@@ -12,7 +12,8 @@ use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Windo
 /// The longest time for which ranks wait for each other at the start.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The minimum size of a window: the length of the longest single operation.
+/// The minimum length, in bytes, of the buffer for one side: the length of the longest single operation
+/// ([`LENGTHS`]).
 const MIN_WINDOW_BYTES: usize = 1 << 20;
 
 /// The maximum number of steps of a batch, whatever the time.
