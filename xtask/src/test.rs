@@ -48,7 +48,8 @@ pub(crate) fn model(name: &str) -> StepVerdict {
 /// The variable with the number of cases of each property test that sets no number itself (proptest).
 const PROPERTY_CASES: &str = "PROPTEST_CASES";
 
-/// Runs the unit and property tests with sixteen times the default number of cases.
+/// Runs the unit tests, and the property tests with 1,024 cases each, sixteen times as many as in `cargo
+/// xtask test`.
 pub(crate) fn property_cases() -> StepVerdict {
     let packages = ["--workspace", "--exclude", "unisono-host-tests", "--lib", "--tests"];
     tests(&packages, &[], |command| {

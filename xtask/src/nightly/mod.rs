@@ -19,7 +19,7 @@ use changes::ChangedFiles;
 use std::time::{Duration, Instant, SystemTime};
 use unisono_host_tests::program::workspace;
 
-/// `--changed` runs every part at least once in this number of days.
+/// If `--changed` runs every day, every part runs at least once in this number of days.
 const DAYS: u64 = 10;
 
 struct NightlyPart {
