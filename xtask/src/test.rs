@@ -24,7 +24,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// Runs the tests of the crates with unsafe code under Miri.
+/// Runs the tests of `unisono-sync` and `unisono-barrier` under Miri.
 pub(crate) fn miri() -> StepVerdict {
     let there = cargo().args(["miri", "--version"]).stderr(Stdio::null()).output();
     if !there.is_ok_and(|output| output.status.success()) {
