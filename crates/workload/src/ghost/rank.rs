@@ -18,8 +18,8 @@ const MIN_WINDOW_BYTES: usize = 1 << 20;
 
 /// The maximum number of steps of a batch, whatever the time.
 const MAX_STEPS: u64 = 1 << 24;
-/// The number of steps grows at most by this factor, because the first steps may have been slow for other
-/// reasons, or too fast for the clock.
+/// The factor by which the number of steps grows at most from one batch to the next, because the first steps
+/// may have been slow for other reasons, or too fast for the clock.
 const MAX_GROWTH: f64 = 64.0;
 
 /// Lengths of single operations.
