@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Input is sent one piece at a time: the launcher sends the next piece when the helper reports that it has
-//! written the last one to the rank's pipe ([`TAKEN`]). So a rank that never reads cannot delay signals behind
-//! its input.
+//! written the last one to the rank's pipe ([`TAKEN`]). So a rank that never reads cannot delay signals
+//! behind its input.
 
 use std::io::{self, Read, Write};
 
