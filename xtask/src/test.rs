@@ -24,7 +24,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// Runs the tests of the crates with unsafe code under Miri.
+/// Runs the tests of `unisono-sync` and `unisono-barrier` under Miri.
 pub(crate) fn miri() -> StepVerdict {
     let there = cargo().args(["miri", "--version"]).stderr(Stdio::null()).output();
     if !there.is_ok_and(|output| output.status.success()) {
@@ -48,7 +48,8 @@ pub(crate) fn model(name: &str) -> StepVerdict {
 /// The variable with the number of cases of each property test that sets no number itself (proptest).
 const PROPERTY_CASES: &str = "PROPTEST_CASES";
 
-/// Runs the unit and property tests with sixteen times the default number of cases.
+/// Runs the unit tests, and the property tests with 1,024 cases each, sixteen times as many as in `cargo
+/// xtask test`.
 pub(crate) fn property_cases() -> StepVerdict {
     let packages = ["--workspace", "--exclude", "unisono-host-tests", "--lib", "--tests"];
     tests(&packages, &[], |command| {

@@ -730,9 +730,9 @@ enum unisono_status unisono_event_free(struct unisono_event **event);
 enum unisono_status unisono_acknowledge(struct unisono_client *client,
                                         const struct unisono_event *event);
 
-// Joins the job that `unisono run` started this process for. A process that was started otherwise gets a job
-// of one rank. Collective: waits until all ranks have joined, at most `patience_s` seconds (0 or less: one
-// minute).
+// Joins the job for which `unisono run` or Slurm's srun started this process. A process that was started
+// otherwise gets a job of one rank. Collective: waits until all ranks have joined, at most `patience_s`
+// seconds (0 or less: one minute).
 enum unisono_status unisono_job_join(struct unisono_job **job,
                                      double patience_s);
 

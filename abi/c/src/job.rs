@@ -29,9 +29,9 @@ pub(crate) unsafe fn write_handle(to: *mut *mut JobHandle, made: Job) -> Result<
     unsafe { handle::store(to, "job", JobHandle(made)) }
 }
 
-/// Joins the job that `unisono run` started this process for. A process that was started otherwise gets a job
-/// of one rank. Collective: waits until all ranks have joined, at most `patience_s` seconds (0 or less: one
-/// minute).
+/// Joins the job for which `unisono run` or Slurm's srun started this process. A process that was started
+/// otherwise gets a job of one rank. Collective: waits until all ranks have joined, at most `patience_s`
+/// seconds (0 or less: one minute).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> CallStatus {
     ffi_call(|| {

@@ -137,8 +137,8 @@ static int drop(struct window *window, struct attribute *attribute)
 }
 
 /*
- * Deletes all attributes of a window that is being freed. Fails if a callback of these attributes frees the
- * window.
+ * Deletes all attributes of a window that is being freed. Fails if a callback of these attributes refuses, or
+ * frees the window.
  */
 int attributes_delete(struct window *window)
 {

@@ -236,9 +236,9 @@ static bool has_nan(const void *numbers, int count, enum element element)
 }
 
 /*
- * Serves sums and products whose two forms add along the same tree, but with the two operands in another
- * order. Their bits differ only in NaNs, which all members have in the same elements. If there are NaNs, the
- * host's own call follows.
+ * Serves sums and products whose two forms add along the same tree, but perhaps with the two operands in
+ * another order. Then their bits differ only in NaNs, which all members have in the same elements. If there
+ * are NaNs, the host's own call follows.
  */
 static int reduce_unless_nan(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
 			     MPI_Comm comm, enum element element)

@@ -66,8 +66,8 @@ static int class_of_status(unisono_status status)
 /*
  * Returns the error code for a rank that is gone. It has an error class of our own, because the standard
  * lacks one, with a code and a text for each rank. The host stores the texts, so that its MPI_Error_string
- * returns them. (MPICH 4.0 forgets the text of a code in a standard class.) Codes cannot be removed from MPI,
- * so their number is limited.
+ * returns them. (MPICH 4.0 forgets the text of a code in a standard class.) Before MPI 4.1 codes cannot be
+ * removed, so their number is limited.
  */
 static int code_of_gone(const char *words)
 {
@@ -142,7 +142,7 @@ int window_error(struct window *window, const char *call, int code, const char *
 	return code;
 }
 
-/* Calls the communicator's handler, for errors before a window exists. */
+/* Calls the communicator's handler, for errors that concern no window. */
 int comm_error(MPI_Comm comm, const char *call, int code, const char *words)
 {
 	MPI_Errhandler handler;

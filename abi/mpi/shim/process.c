@@ -1,6 +1,6 @@
 /*
  * State of this process that all parts of the shim may ask for: the user's choices, the level of threads, the
- * host's progress, and warnings. This file calls no function of the other files.
+ * host's progress, and warnings. Of the shim's files, this one calls only launcher.c.
  */
 #include "shim.h"
 #include <stdio.h>

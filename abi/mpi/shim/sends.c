@@ -4,7 +4,8 @@
  */
 #include "waiting.h"
 
-/* Longer messages may wait for their receiver. MPIs buffer shorter ones (at least 2 KB) and return. */
+/* Messages with more elements may wait for their receiver. MPIs buffer messages of up to 2 KB (256 elements
+ * of 8 bytes), or longer ones, and return. */
 enum { MAX_EAGER_ELEMENTS = 256 };
 
 /* Waits for a message whose nonblocking send returned `code`. */
@@ -17,7 +18,8 @@ INLINE int await_sent(int code, struct polled_request *sending, int destination,
 		     &sending->completion);
 }
 
-/* Whether the host's own call sends: for a short message whose receiver has a processor to run on. */
+/* Whether the host's own call sends: if waits are not served, if the message is short and its receiver has a
+ * processor to run on, or if this wait is not served. */
 static inline bool is_sent_by_host(int count)
 {
 	return !waits_served || (count <= MAX_EAGER_ELEMENTS && !ranks_outnumber && !waits_counted) ||

@@ -1,8 +1,8 @@
 /*
  * MPI_Comm_spawn and MPI_Comm_spawn_multiple: served ranks spawn 'unisono mpi OPTIONS -- COMMAND', so that
- * their children are served, too. The root decides, and sends its decision to the other ranks. It leaves a
- * command as it is if the program is linked statically, or if it cannot find the program (the host's launcher
- * then looks for it, or reports that it is missing).
+ * their children are served, too. The root decides, and sends its decision to the other ranks. It leaves the
+ * commands of a call as they are if one of the programs is 'unisono' itself, is linked statically, or cannot
+ * be found (the host's launcher then looks for it, or reports that it is missing).
  */
 #include "shim.h"
 #include <elf.h>

@@ -328,7 +328,7 @@ static bool contents_get(MPI_Datatype handle, struct contents *of)
 /*
  * Gets the arguments of a constructor with large counts, in the order of the constructor with int counts:
  * displacements and strides in bytes follow the counts in that form, and are addresses here. False if there
- * are no large counts, or if the type has to be traced.
+ * are no large counts, or if the arguments cannot be obtained.
  */
 static bool contents_get_large(MPI_Datatype handle, struct contents *of)
 {

@@ -1,9 +1,9 @@
 /*
  * Calls that wait for a message or a request. The shim polls the host MPI: MPI_Testany for MPI_Waitany,
- * MPI_Iprobe for MPI_Probe. MPI_Waitall is in waitall.c. For MPI_Recv the shim polls MPI_Iprobe and calls
- * MPI_Recv itself when the message is there. An error goes to the same handler with the same code as in the
- * host's call. (MPI_Irecv with MPI_Test would not do: the host reports errors of requests to another handler
- * than errors of MPI_Recv.)
+ * MPI_Iprobe for MPI_Probe. MPI_Waitall is in waitall.c. For MPI_Recv the shim polls MPI_Iprobe. When the
+ * message is there, the shim calls MPI_Recv, or MPI_Irecv for a long message that fits into the buffer. An
+ * error goes to the same handler with the same code as in the host's call. (MPI_Irecv with MPI_Test for every
+ * message would not do: the host reports errors of requests to another handler than errors of MPI_Recv.)
  */
 #include "waiting.h"
 

@@ -2,7 +2,7 @@
 //! remedy.
 //!
 //! Programs of the distribution run unmodified: numpy with OpenBLAS, gofmt, javac, stress-ng, pigz, zstd,
-//! sort. The others are loops in C for OpenMP and MPI. Four programs run always, each for some seconds; in
+//! sort. The others are loops in C for OpenMP and MPI. Two programs run always, each for some seconds; in
 //! long tests all programs run. If the answer is `undecided`, or wrong while other programs load the machine,
 //! the question is repeated, because a trial on a busy machine shows little. If that does not help, the test
 //! is skipped and says why. `--nocapture` shows the answers as rows of the table in docs/advice.md.
@@ -59,8 +59,8 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns how often advice is asked for at most, and how long a trial takes: a minute in all for the four
-/// tests that always run.
+/// Returns the maximum number of times that advice is asked for, and how long a trial takes: at most half a
+/// minute in all for the two tests that always run.
 fn timeout() -> (u32, &'static str) {
     if is_long() { (3, "30s") } else { (2, "8s") }
 }

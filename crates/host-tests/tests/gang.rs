@@ -21,7 +21,7 @@ use unisono_linux::process::Signal;
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, SchedulingPolicy};
 
-/// Two programs that spin in a shell loop of two processes each, until they are ended.
+/// A script of two processes that spin until they are ended.
 const SPIN: &str = "while :; do :; done & while :; do :; done";
 
 fn start(options: &[&str]) -> Child {

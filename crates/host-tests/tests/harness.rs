@@ -102,7 +102,7 @@ host_tests![
     an_unmet_need_names_its_remedy,
 ];
 
-/// The tests that this program offers instead of its own, one of each verdict.
+/// The tests that this program offers instead of its own: one for each way in which a test may end.
 pub(crate) const SAMPLES: &[(&str, &[Test])] = &[(
     "samples",
     &[

@@ -49,7 +49,7 @@ fn programs_run_over_messages_of_open_mpi() -> TestOutcome {
     all(TestedMpi::OpenMpi, 2, &["--messages"], (0, 2))
 }
 
-/// More ranks than processors, in groups whose sizes are no powers of two.
+/// Three ranks: no power of two, and on a machine with two processors more ranks than processors.
 fn programs_run_on_three_ranks() -> TestOutcome {
     all(TestedMpi::Mpich, 3, &[], (0, 6))?;
     all(TestedMpi::OpenMpi, 3, &[], (3, 6))

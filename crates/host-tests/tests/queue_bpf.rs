@@ -2,9 +2,9 @@
 //! `unisono-fairqueue` chooses.
 //!
 //! This needs a kernel with `CONFIG_NET_SCH_BPF`. `cargo xtask vm` runs these tests in a virtual machine that
-//! has one. Most tests set the discipline's clock themselves, so that nothing depends on the speed of the
-//! machine. One test is about the kernel's own classes; it is here because that virtual machine's kernel has
-//! `fq_codel`.
+//! has one. Three of the eleven tests set the discipline's clock themselves, so that they do not depend on
+//! the speed of the machine. One test is about the kernel's own classes; it is here because that virtual
+//! machine's kernel has `fq_codel`.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -333,7 +333,8 @@ fn a_link_is_never_faster_than_its_rate() -> TestOutcome {
     for _ in 0..80 {
         cable.receive().expect("all of them arrive");
     }
-    // 79, not 80: the time after the last frame does not count, and a timer that is late is made up for
+    // 79 ms for 80 frames, because the time after the last frame does not count; the discipline makes up for
+    // a timer that fires late, so delays do not add up
     assert!(begin.elapsed() >= Duration::from_millis(79), "{:?}", begin.elapsed());
     Ok(())
 }
@@ -347,8 +348,9 @@ fn priorities_stand_for_classes() -> TestOutcome {
     let discipline = load(&setup)?;
     cable.give(&discipline).expect("the device takes it");
     let class = |minor: u32| u32::from(cable.major) << 16 | minor;
-    // priorities that stand for a class, that name a class, and that name no leaf, no class, or another
-    // discipline
+    // each priority with the index of the leaf that gets the frame: one that the setup maps to a leaf; two
+    // that it does not map (default leaf); the handle of a leaf; and the handles of an inner class, of no
+    // class, and of a class of another discipline (default leaf)
     let priorities = [(6, 1), (0, 0), (7, 0), (class(3), 1), (class(1), 0), (class(99), 0), (0x0077_0003, 0)];
     for (number, (priority, wanted)) in (1..).zip(priorities) {
         let before = discipline.counted().expect("it counts");
@@ -496,7 +498,8 @@ fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
     let (mail, rest) = (waiting(&mut place, "mail"), waiting(&mut place, "rest"));
     assert!(mail > Some(3) && rest > Some(3), "most of them wait: {mail:?} {rest:?}");
 
-    // other weights, immediately; then another tree, in which one of the classes is gone
+    // changes the weights, which takes effect at once; then applies another tree, which lacks the class
+    // `mail`
     place.apply(&policy(&slow.replace("weight = 3", "weight = 5"))).expect("the same classes");
     assert!(waiting(&mut place, "mail") > Some(3), "they still do");
     let fast = "rate = \"1gbit\"\ndefault = \"rest\"\n[class.a.rest]\n[class.a.b]\nmatch = [{ port = 80 }]";
@@ -547,7 +550,7 @@ fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
         assert_eq!(std::fs::read(journal.path()).expect("it holds"), note);
         let live = place.live().expect("it holds");
         assert!(live.classes.iter().any(|class| class.name == "mail"), "{live:?}");
-        // and packets get into its classes
+        // packets still reach the policy's classes
         let before = live.classes.iter().find(|class| class.name == "mail").map(|class| class.packets);
         cable.near.queue_with_priority(6).expect("root may");
         cable.near.send(&frame(100, 1)).expect("the device is up");
@@ -555,7 +558,8 @@ fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
         let after = place.live().expect("it holds").classes.into_iter().find(|class| class.name == "mail");
         assert_eq!(after.map(|class| class.packets), before.map(|packets| packets + 1));
     }
-    // as after a kill during a change: the journal says so, and the next command restores the previous state
+    // simulates a kill during a change: the journal says that a change was in progress, and the next command
+    // restores the state before the policy (no discipline and no journal)
     let half_way = String::from_utf8(note).expect("text").replace("\"holds\"", "\"changing\"");
     std::fs::write(journal.path(), half_way).expect("root may");
     assert!(place.live().is_err(), "nothing holds any more");

@@ -10,8 +10,9 @@
 //!            <--- OUTPUT*, ERRORS*, TAKEN*, FAILED, DONE ---
 //! ```
 //!
-//! Input is sent one piece at a time: the launcher sends the next piece when the helper reports that the rank
-//! has read the last one ([`TAKEN`]). So a rank that never reads cannot delay signals behind its input.
+//! Input is sent one piece at a time: the launcher sends the next piece when the helper reports that it has
+//! written the last one to the rank's pipe ([`TAKEN`]). So a rank that never reads cannot delay signals
+//! behind its input.
 
 use std::io::{self, Read, Write};
 
@@ -24,7 +25,7 @@ pub(crate) const INPUT: u8 = b'I';
 pub(crate) const SIGNAL: u8 = b'S';
 pub(crate) const OUTPUT: u8 = b'O';
 pub(crate) const ERRORS: u8 = b'E';
-/// Rank 0 has read the last input.
+/// The helper has written the last input to rank 0's pipe, or rank 0 has closed the pipe.
 pub(crate) const TAKEN: u8 = b'T';
 /// The first of a helper's ranks has failed: the exit code, as one byte.
 pub(crate) const FAILED: u8 = b'F';

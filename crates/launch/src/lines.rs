@@ -1,13 +1,13 @@
 //! Passes output on in whole lines, so that the output of several ranks does not mix within a line.
 //!
-//! The idea: the bytes of a pipe are kept until their line ends. A line longer than [`MAX_LINE_BYTES`] is
-//! passed on in pieces, each as a line. An unfinished last line of a rank gets a line end. Cost: one copy.
-//! When not to use it: for binary output, which each rank had better write to a file.
+//! The idea: the bytes of a pipe are kept until their line ends. If [`MAX_LINE_BYTES`] bytes wait for the end
+//! of their line, they are passed on as a line. An unfinished last line of a rank gets a line end. Cost: one
+//! copy. When not to use it: for binary output, which each rank had better write to a file.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// The maximum number of bytes of a line that is passed on as a whole.
+/// If this many bytes wait for the end of their line, they are passed on as a line.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Whether each line begins with its rank.

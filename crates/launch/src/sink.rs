@@ -34,7 +34,8 @@ impl OutputSink {
         Ok(Self { queue: Some(queue), kept: None, thread, closed })
     }
 
-    /// Passes on a piece, or keeps it if the queue is full. It may be called only if there is room
+    /// Passes on a piece, or keeps it if the queue is full. A piece that comes while another is kept is
+    /// appended to that one, so the launcher reads a pipe only while there is room
     /// ([`has_room`](Self::has_room)).
     pub(crate) fn push(&mut self, piece: Vec<u8>) {
         if piece.is_empty() {

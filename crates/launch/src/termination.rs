@@ -79,8 +79,8 @@ impl fmt::Display for ExitOutcome {
 }
 
 fn name(signal: i32) -> Option<&'static str> {
-    // the signals that kill programs; their numbers are the same on every architecture of Linux except for
-    // SIGBUS and SIGUSR (MIPS, Alpha, PA-RISC), which these architectures print as numbers
+    // signals that kill programs, by their numbers on x86 and ARM; on MIPS, signal 7 is not SIGBUS and gets
+    // no name, and signal 24 is not SIGXCPU but kills no program
     const NAMES: [(i32, &str); 13] = [
         (1, "SIGHUP"),
         (2, "SIGINT"),

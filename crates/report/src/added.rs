@@ -11,18 +11,18 @@ pub struct ScreenTopic {
     pub name: &'static str,
     /// The command that a reader types next.
     pub command: &'static str,
-    /// The effect of the command, before a colon.
+    /// The effect of the command, as words to which a colon is added.
     pub does: &'static str,
     pub answer: fn(&[Study<'_>]) -> Option<TopicAnswer>,
     /// The long answer as HTML, if the extension has one.
     pub long: Option<fn(&[Study<'_>]) -> String>,
 }
 
-/// A lesson of a paper, and the result of these runs.
+/// A lesson of a paper, and the findings of the given studies about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LessonSummary {
     pub name: &'static str,
-    /// The result, sentence by sentence; empty if these runs say nothing about the lesson.
+    /// The findings, one sentence each; empty if the studies say nothing about the lesson.
     pub found: Vec<String>,
 }
 
@@ -30,11 +30,12 @@ pub struct LessonSummary {
 pub struct ReportExtension {
     /// Topics with answers of their own; they take precedence over the built-in ones.
     pub topics: &'static [ScreenTopic],
-    /// A section behind the topics, as HTML; may be empty.
+    /// Returns a section that follows the topics, as HTML; may be empty.
     pub section: fn(&[Study<'_>]) -> String,
-    /// The lessons of a paper beside these studies.
+    /// Compares the lessons of a paper with the results of the given studies.
     pub lessons: fn(&[Study<'_>]) -> Vec<LessonSummary>,
-    /// The claims of the papers beside these studies: as JSON, or in Markdown.
+    /// Compares the claims of the papers with the results of the given studies; returns the comparison as
+    /// JSON or Markdown.
     pub claims: fn(&[Study<'_>], ClaimsFormat) -> String,
 }
 
@@ -47,7 +48,8 @@ pub enum ClaimsFormat {
 
 static ADDED: OnceLock<ReportExtension> = OnceLock::new();
 
-/// Adds an extension, before pages are drawn. A second extension has no effect.
+/// Adds an extension. A program calls this before it draws a page. Only the first extension is kept; a second
+/// call has no effect.
 pub fn add(extension: ReportExtension) {
     // the first extension stays, as documented
     let _ = ADDED.set(extension);

@@ -200,8 +200,9 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
     text.replace(NO_BREAK_SPACE, " ")
 }
 
-/// Returns the share of unchanged figures that seem to have changed, because by chance all runs of one side
-/// exceed all runs of the other.
+/// Returns a sentence about the share of unchanged figures that seem to have changed, because by chance all
+/// runs of one side exceed all runs of the other. Empty if there are too few runs to tell, or so many that
+/// this hardly happens.
 fn expected_by_chance(runs: usize) -> String {
     let orders = (1..=runs).fold(1.0, |product, i| product * (runs + i) as f64 / i as f64);
     if runs < MIN_PAIRS || orders > 400.0 {

@@ -83,7 +83,7 @@ pub fn lines(records: &Path) -> Result<Vec<Line>, Error> {
     records_file::read(records).map(|read| read.lines)
 }
 
-/// Returns the lessons that an extension knows of; none if the lines have no study about them.
+/// Returns the lessons of the extension with the findings in these lines; empty if there is no extension.
 pub fn lessons(lines: &[Line]) -> Vec<LessonSummary> {
     added::lessons(&study::studies(lines))
 }
@@ -106,7 +106,8 @@ pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
     text + &changes::in_words(&changes::changes(&first, &second), &first, &second)
 }
 
-/// Returns the document of the papers' claims beside these lines. `None` if no extension knows claims.
+/// Returns a document that compares the papers' claims with the results in these lines, or `None` if there is
+/// no extension.
 pub fn claims(lines: &[Line], format: ClaimsFormat) -> Option<String> {
     added::added().map(|extension| (extension.claims)(&study::studies(lines), format))
 }

@@ -77,7 +77,9 @@ fn magnitude(value: f64, steps: &[(f64, &str)]) -> String {
     }
 }
 
-/// Formats a value with three significant digits, groups of thousands, no unit.
+/// Formats a value without a unit. Below 1,000 it has three significant digits (two below 0.0001); larger
+/// values are rounded to an integer, or below 10,000 to three digits if they have a fraction, and written in
+/// groups of thousands. From 1e12 on and below 1e-9 it has an exponent.
 pub fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "no number".to_owned();

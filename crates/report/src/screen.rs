@@ -228,7 +228,8 @@ impl ScreenBlock {
     }
 }
 
-/// In a longer first sentence (bytes), the screen's last line may cut off the number of runs at its end.
+/// The length (bytes) above which the number of runs is put before the first sentence: the screen's last line
+/// may cut off the end of a longer one.
 const MAX_FIRST_SENTENCE: usize = 150;
 
 /// Adds the number of runs behind an answer at the end of its first sentence: `Gangs win (n = 6 rounds). They

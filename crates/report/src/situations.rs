@@ -82,8 +82,8 @@ impl Situation<'_> {
         ratio_cell(self.ganging)
     }
 
-    /// Writes the processors that bystanders got beside gangs (otherwise beside pinned threads), and beside
-    /// the other side.
+    /// Writes the processors that bystanders got while gangs ran (without a comparison of gangs: while pinned
+    /// threads ran), and while the other side of the comparison ran.
     fn bystanders_cell(&self) -> String {
         let judged = self.ganging.or(self.pinning);
         match judged.map(|(_, judgement)| judgement.bystanders) {

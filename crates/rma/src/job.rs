@@ -223,10 +223,11 @@ impl Job {
     }
 
     /// Calls `hook` about once in `every` (1 us to 5 ms) while this member waits in a call of this job or of
-    /// its windows. The waiting thread calls it. If members outnumber processors and no wait has lasted
-    /// that long lately, the first call comes after 5 ms. After a call that found work the next call comes
-    /// within microseconds, and each call that finds none doubles the pause. This is for a binding whose host
-    /// must make progress meanwhile. The hook must not call this job or its windows.
+    /// its windows. The waiting thread calls it. If members outnumber processors, the first call of a wait
+    /// comes after 5 ms, unless one of the last 512 waits lasted until its call was due. After a call that
+    /// found work the next call comes within microseconds, and each call that finds none doubles the pause.
+    /// This is for a binding whose host must make progress meanwhile. The hook must not call this job or its
+    /// windows.
     pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() -> HookOutcome + Send>) {
         let crowded = self.host.as_ref().is_some_and(|host| host.crowded);
         self.shared.hook.set(every.into(), crowded, hook);

@@ -13,7 +13,8 @@ pub struct Extension {
     pub peers: AddedPeers,
 }
 
-/// Adds an extension, before studies are read. A second extension has no effect.
+/// Adds an extension. A program calls this before it reads studies. Only the first extension is kept; a
+/// second call has no effect.
 pub fn add(extension: Extension) {
     driver::add(extension.drivers);
     library::add(extension.studies);

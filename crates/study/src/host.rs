@@ -66,7 +66,8 @@ fn virtualization(cpuinfo: &str) -> Option<String> {
 /// Windows of the watch before a study.
 const BACKGROUND_WINDOWS: usize = 6;
 
-/// The length of a window: 50 ticks of each processor, so that one tick is no more than a disturbance.
+/// The length of a window: 50 ticks of each processor, so that a single tick is only 2 % of a processor's
+/// time.
 const BACKGROUND_WINDOW: Duration = Duration::from_millis(500);
 
 /// Watches for three seconds how much of the processors others take, while the study runs nothing. `None` if

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// A few seconds for all studies: shows that they work, and is no basis for conclusions.
+    /// At most 25 seconds for all studies: shows that they work, and is no basis for conclusions.
     Smoke,
     /// Two minutes for all studies, half a minute of them for windows.
     #[default]

@@ -10,7 +10,7 @@ use unisono_measure::record::Line;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The file exists; measurements are never overwritten.
+    /// The directory is not empty; measurements are never overwritten.
     #[error("{} exists; choose another directory with --out, for nothing measured is overwritten", .0.display())]
     Exists(PathBuf),
     #[error("cannot write {}: {source}", path.display())]

@@ -41,7 +41,7 @@ pub trait Observer {
     fn run_repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str, _left: Duration) {}
 }
 
-/// The maximum number of repetitions of a disturbed run.
+/// The maximum number of further attempts at a disturbed run.
 pub(crate) const MAX_REPEATS: u32 = 3;
 
 /// The time limit of `--quick` for the default studies, from the start of the program to its last output.

@@ -151,7 +151,7 @@ impl GroupRun {
     }
 }
 
-/// A gate where participants wait until all of them are ready, or one has failed.
+/// A gate where participants wait until participant 0 decides whether all begin or all give up.
 #[derive(Default)]
 struct ReadyGate {
     state: Mutex<GateState>,

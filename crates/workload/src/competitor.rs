@@ -16,7 +16,8 @@ pub struct Competitors {
     children: Vec<Child>,
 }
 
-/// With more loops a study would measure the scheduler's queues, not a competing user.
+/// The maximum number of loops. With more loops a study would measure the scheduler's queues, not a competing
+/// user.
 pub(crate) const MAX_COMPETITORS: usize = 1024;
 
 impl Competitors {

@@ -1,7 +1,7 @@
 //! The distribution of the time of barriers, in logarithmic buckets.
 //!
 //! There are 128 buckets for each power of two of 1/64 ns, so a quantile is right to 0.8 %, from a fraction
-//! of a nanosecond to centuries. It is not a library's histogram, because the peers' `meter.h` must have the
+//! of a nanosecond to nine years. It is not a library's histogram, because the peers' `meter.h` must have the
 //! same buckets for quantiles to be comparable. Cost: one count for each batch; 60 KiB, of which a run
 //! touches a few cache lines.
 

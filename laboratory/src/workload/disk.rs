@@ -1,8 +1,8 @@
 //! A file server's requests to one disk: bulk reads, reads that a user waits for, and reads with a deadline.
 //!
 //! Three classes share a file of `FILE_BYTES` bytes. Two downloads always have four reads of 256 KiB waiting
-//! (*throughput*). A user reads 8 KiB at a random offset and thinks for 2 ms (*interactive*). A player reads
-//! 64 KiB every 10 ms and needs them within 10 ms (*real-time*).
+//! each (*throughput*). A user reads 8 KiB at a random offset and thinks for 2 ms (*interactive*). A player
+//! reads 64 KiB every 10 ms and needs them within 10 ms (*real-time*).
 //!
 //! Cost: the file is written once and afterwards read without the page cache. When not to use it: on a file
 //! system in memory, whose requests have no order.

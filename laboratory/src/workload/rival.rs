@@ -75,7 +75,7 @@ pub struct RivalEnd {
     pub wait: ChannelWait,
 }
 
-/// A subscriber's counts of the events that were sent after `from` and arrived before `until`.
+/// A subscriber's counts of the events that were sent at `from` or later and arrived by `until`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RivalStream {
     pub events: u64,

@@ -46,16 +46,16 @@ const BARE: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Names system calls by their numbers in a filter; calls none of them.
+/// A file that names system calls by their numbers in a filter, and calls none of them.
 const ALLOWED_CALLS: &str = "crates/linux/src/seccomp.rs";
-/// Reads and sets the nice value of the calling thread.
+/// A file that reads and sets the nice value of the calling thread.
 const NICE: &str = "crates/linux/src/scheduling.rs";
-/// Only tests whether such a file exists.
+/// A folder whose code only tests whether such a file exists.
 const FREEZER: &str = "crates/gang/src/";
-/// Reads only the network namespaces of its processes.
+/// A file that reads only the network namespaces of its processes.
 const NAMESPACES: &str = "crates/enforce/src/containers.rs";
 const EXISTS: &str = "crates/enforce/src/kernel/cgroups.rs";
-/// Reads figures to show; nothing is done to the process.
+/// Files (this one and the next three) that read figures to show, and do nothing to the process.
 const SHOWN_THREADS: &str = "crates/advise/src/tree.rs";
 const SHOWN_LAUNCHER: &str = "cli/src/mpi/first_rank.rs";
 const SHOWN_CULPRIT: &str = "crates/study/src/foreign_load.rs";

@@ -19,7 +19,7 @@ use changes::ChangedFiles;
 use std::time::{Duration, Instant, SystemTime};
 use unisono_host_tests::program::workspace;
 
-/// `--changed` runs every part at least once in this number of days.
+/// If `--changed` runs every day, every part runs at least once in this number of days.
 const DAYS: u64 = 10;
 
 struct NightlyPart {
@@ -34,7 +34,7 @@ struct NightlyPart {
 enum PartWork {
     /// The models of a crate's protocols (loom).
     Model(&'static str),
-    /// The tests of the crates with unsafe code, under Miri.
+    /// The tests of `unisono-sync` and `unisono-barrier`, under Miri.
     Miri,
     /// Modules of host tests on a newer kernel, in a virtual machine.
     Vm(&'static [&'static str]),
@@ -295,7 +295,7 @@ impl<'a> NightlyOptions<'a> {
 #[derive(Debug, PartialEq, Eq)]
 enum PartSelection {
     Asked,
-    /// The change touches this file, which is the first one that the part lists.
+    /// The change touches this file, the first one that matches a path of the part.
     Touched(String),
     Turn,
     LeftOut(String),

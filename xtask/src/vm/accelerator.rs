@@ -33,7 +33,7 @@ pub(super) enum Accelerator {
 }
 
 impl Accelerator {
-    /// Prints the choice and its reason.
+    /// Chooses the accelerator, and prints the choice (and why KVM is not used).
     pub(super) fn choose(kernel: &UnpackedKernel) -> Accelerator {
         match check_kvm(Path::new("/")).and_then(|()| try_to_boot(kernel)) {
             Ok(()) => {

@@ -18,7 +18,8 @@ pub(super) const MODULES: &str = "/modules";
 pub(super) const COMMANDS: &str = "/commands";
 /// The file with the commands' environment, a variable per line.
 pub(super) const ENVIRONMENT: &str = "/environment";
-/// The text that is printed at the end, before the first exit code that is not 0, or 0.
+/// The text that is printed at the end, before the first exit code that is not 0, or 0 if there is none, or
+/// before an error message.
 pub(super) const END_MARK: &str = "the commands ended: ";
 
 /// Whether this is the first process of a machine that [`super::run`] made.

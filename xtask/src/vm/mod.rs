@@ -68,7 +68,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 struct GuestTest {
     name: &'static str,
     usually: &'static [&'static str],
-    /// The additional words of a long run.
+    /// The words of a long run, in place of `usually`.
     always: &'static [&'static str],
     needs: Processors,
 }

@@ -1,9 +1,10 @@
-//! The preloaded libraries: the preload itself with a bridge for each ABI, which are part of this crate, and
-//! bridges that an `mpicc` compiles for MPIs of another ABI.
+//! The preloaded libraries: the preload and a bridge for each of three ABIs, which this crate contains, and
+//! bridges for other MPIs, which an `mpicc` compiles on the user's machine.
 //!
-//! The cache holds these libraries in one directory, together with a link to the core (`libunisono.so`),
-//! because the preload opens its bridges and the core from its own directory. The directory's name is a hash
-//! of all inputs. The ranks of a job start at the same time: one rank takes a lock and writes the files, and
+//! The cache has a directory `preload-HASH` with the preload, its bridges and a link to the core
+//! (`libunisono.so`), because the preload opens its bridges and the core from its own directory; and a
+//! directory `bridge-HASH` for each compiled bridge. HASH is a hash of everything from which the directory's
+//! files are made. The ranks of a job start at the same time: one rank takes a lock and writes the files, and
 //! the others wait for it. The cache is private, because another user with write access could replace the
 //! library that the program preloads.
 
@@ -20,7 +21,7 @@ use unisono_linux::programs::on_path;
 type ShimFile = (&'static str, &'static str);
 type BuiltFile = (&'static str, &'static [u8]);
 
-/// The shim's sources.
+/// The shim's sources and headers: the name and the text of each file.
 const SOURCES: &[ShimFile] = include!(concat!(env!("OUT_DIR"), "/sources.in"));
 const LIBRARYS_HEADER: ShimFile = ("unisono.h", include_str!("../../../c/include/unisono.h"));
 const FLAGS: &[&str] = &include!("flags.in");
@@ -177,8 +178,8 @@ pub fn compiled_bridge(
     Ok(directory.path().join(BRIDGE))
 }
 
-/// Returns the command line that `mpicc -show` prints. It contains the MPI's version and paths, so it is part
-/// of the cache key.
+/// Returns the command line that `mpicc -show` prints, or nothing if that cannot be run. It names the MPI's
+/// paths and options, so it is part of the cache key: a bridge is compiled again when they change.
 fn what_it_runs(compiler: &Path) -> Vec<u8> {
     Command::new(compiler)
         .arg("-show")

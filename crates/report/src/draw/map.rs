@@ -72,8 +72,9 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
     canvas.finish(above + 22.0 + extra_height(&label), map.id, map.title, map.description)
 }
 
-/// Returns the class of a cell: darker from a factor of 2 on, and again from 8 on. The classes are shared
-/// with other charts and differ in how strongly they fill.
+/// Returns the class of a cell: none if the ratio is below a factor of 1.1, then three classes, the darker
+/// ones from a factor of 2 and of 8 on. The classes are shared with other charts and differ in how strongly
+/// they fill.
 fn shade(ratio: f64) -> Option<&'static str> {
     match ratio.max(1.0 / ratio) {
         far if far >= 8.0 => Some("run"),

@@ -4,8 +4,8 @@
 //! until each has a contrast of 4.5 to 1 against the page) and eight shapes, so 64 styles; the first eight
 //! differ in both. In all studies of a topic a style belongs to a single variant. A variant that occurs under
 //! the same name in another topic keeps its style there. Within a study colors repeat only after eight
-//! variants, and those of a chart's own variants differ as long as there are eight. The colors themselves are
-//! in `style.css`, once for light and once for dark pages.
+//! variants; the variants that one chart shows differ in color as long as they are at most eight. The colors
+//! themselves are in `style.css`, once for light and once for dark pages.
 //!
 //! Reference: M. Okabe, K. Ito, *Color Universal Design*, 2008.
 

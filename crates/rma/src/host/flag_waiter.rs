@@ -2,10 +2,10 @@
 //!
 //! The idea: the adaptive policy of `unisono-sync`, with two facts that only a job knows: whether members
 //! outnumber processors, and the recent cost of waiting. The recent cost is recorded as a regime, as in the
-//! barrier, but each member has a regime of its own, because members wait for different events. A waiter
-//! checks ten times a second whether a member is gone. Cost: nothing in the first moment of a wait, then one
-//! addition for each wait. When not to use: for fences, because they are barrier episodes and wait in the
-//! barrier.
+//! barrier, but each member has a regime of its own, because members wait for different events. While it
+//! waits, a member checks whether another is gone; at most ten times a second this includes the processes.
+//! Cost: nothing while the initial polls last, then one addition for each wait. When not to use: for fences,
+//! because they are barrier episodes and wait in the barrier.
 
 use super::HostMembers;
 use unisono_linux::clock::{Duration, Instant, now};
@@ -37,7 +37,8 @@ impl FlagWaiter {
         Self { waiter, lines: Lines::on_heap(1) }
     }
 
-    /// Polls for the first moment of a wait; returns whether `flag` has reached `target`.
+    /// Makes the initial polls of a wait, unless members outnumber processors or waits have lately slept.
+    /// Returns whether `flag` has reached `target`.
     #[inline]
     pub(crate) fn wait_briefly(&mut self, host: &HostMembers, flag: Flag<'_>, target: u32) -> bool {
         if flag.reached(target) {

@@ -9,10 +9,12 @@
 //!
 //! The segment is a memfd, which disappears with the last process that maps it; nothing is left after kill
 //! -9. Each member has a line with its identity and its *standing*, the state of its membership (absent,
-//! coming, present, left, panicked or died):
+//! coming, present, left, panicked or died), and a second line with its processors:
 //!
 //! ```text
-//!   word 0 standing   1 process   2,3 start time   4 processors it may use (count)   flag 4 its bell
+//!   first line     word 0 standing   1 process   2,3 start time   flag 4 its bell, whose count is word 8
+//!   second line    word 0,1 processors that it may use (bits)   2 whether membarrier(2) works for it
+//!                  8 the rank that was declared gone first, plus one (in rank 0's line only)
 //! ```
 //! Reference: memfd_create(2), pidfd_open(2).
 

@@ -1,14 +1,15 @@
-//! The reference: memories of all members in one place, operations one after the other. Slow and obviously
-//! right.
+//! The reference: one thread has the windows of all members and does the operations one after the other. It
+//! is slow and obviously right.
 //!
-//! A program is a list of epochs; each has operations whose result does not depend on their order: puts go to
-//! places of the origin's own, gets read values that no put of this epoch writes, and all accumulates into a
-//! common place use the epoch's one commutative operation.
+//! A program is a list of epochs; each has operations whose result does not depend on their order: puts write
+//! slots that only their origin writes, gets read slots that no put of this epoch writes, and all accumulates
+//! combine into common slots by the epoch's one commutative operation.
 
 use proptest::prelude::*;
 use unisono_rma::Operation;
 
-/// Slots of eight bytes in every member's window: two halves for puts, and a common part.
+/// The number of slots (of eight bytes) that an origin may write in one epoch. A window has two sets of these
+/// slots for each origin, one for even and one for odd epochs, and then [`COMMON`] slots for accumulates.
 pub(crate) const PUTS: usize = 4;
 pub(crate) const COMMON: usize = 4;
 
@@ -29,13 +30,14 @@ pub(crate) const fn common(size: usize) -> usize {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// Put `values` values from slot `slot` of the own place on.
+    /// Put `values` values, starting at slot `slot` of the origin's own slots.
     Put { slot: usize, values: usize },
-    /// Get from the place where `origin` put in the epoch before.
+    /// Get from the slots into which `origin` put in the previous epoch.
     Get { origin: usize, slot: usize, values: usize },
-    /// Combine into the common place.
+    /// Combine into the common slots.
     Accumulate { slot: usize, values: usize },
-    /// Combine a neutral value and fetch; the test checks that a result comes, but not its value.
+    /// Combine one value, made from the step's `seed`, by the epoch's operation, and fetch the old value. The
+    /// test checks that a result arrives, but not its value, which depends on the order of the origins.
     Fetch { slot: usize },
 }
 
@@ -60,7 +62,7 @@ impl Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Synchronization {
     Fence,
-    /// Fences that promise all that is true, before and after the operations.
+    /// Fences with asserts: `NO_PRECEDE` before the operations, `NO_STORE` and `NO_SUCCEED` after them.
     FenceAsserted,
     Pscw,
     LockShared,

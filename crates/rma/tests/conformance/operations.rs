@@ -283,7 +283,7 @@ fn every_operation_on_every_type_is_right_on_every_path_under_locks() {
 fn between_fences(path: &Path, mut job: Job) -> Result<(), Error> {
     let mut window = path.window(&mut job, ROOM, Spec::new())?;
     window.fence(Assert::NONE)?;
-    // The exchange tells rank 1 whether it is needed once more, so that rank 1 need not know the rows.
+    // The gather tells rank 1 whether another step follows, so that rank 1 need not know the rows.
     if job.rank() == Rank(0) {
         all_rows(&mut window, |window| {
             job.gather(&[1])?;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use unisono_rma::{Job, JobMembership, Key, Rank, environment};
 
-/// The part that a child plays.
+/// The environment variable that names the part that a child plays.
 const PART: &str = "UNISONO_TEST_PART";
 /// Exit code of a child whose part went well.
 pub(crate) const WELL: i32 = 17;

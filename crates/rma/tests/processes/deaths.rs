@@ -7,8 +7,8 @@ use std::process::Child;
 use std::time::Duration;
 use unisono_rma::{Assert, Error, Job, JobMembership, Key, Lock, Rank, Spec, Style, Window};
 
-/// The synchronization, and how the window is made: `fence-direct-allocated`; and whether waits call a
-/// hook.
+/// The environment variable that tells a child the synchronization, the style, and how the window is made,
+/// such as `fence-direct-allocated`. With `hooked` in it, waits call a hook.
 const HOW: &str = "UNISONO_TEST_HOW";
 
 /// The rank that is killed.

@@ -39,7 +39,8 @@ pub const BROKER_PORT: u16 = 5100;
 /// The rule of the measured broker. The two ends connect by different sockets, so they have two identities,
 /// and a consumer may block another identity's supplier only where a rule allows it.
 const EVERYTHING: &str = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nblock = true\npaths = true\nconnections = 65536\n";
-/// The broker accepts 128 programs of one user by default, and a conversation has two.
+/// The maximum number of conversations under the broker's default limit of 128 programs of one user: a
+/// conversation has two programs, and the server has other connections.
 pub const MAX_DEFAULT_CLIENTS: u16 = 60;
 
 /// The server's location, as its client sees it.

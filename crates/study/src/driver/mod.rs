@@ -9,7 +9,7 @@
 //!   #[serde(default)]
 //!   pub struct MyDriver { pub rate: Option<f64>, ... }   // every setting has a default
 //!   impl Driver for MyDriver { ... }
-//!   pub const MY: DriverKind = DriverKind::of::<MyDriver>("my");
+//!   pub const MY: DriverKind = DriverKind::new::<MyDriver>("my");
 //! ```
 //! Settings that several drivers share are a struct that each driver flattens (`#[serde(flatten)]`). All
 //! drivers start programs through [`launch`], which handles deadlines, interruption and cleanup.

@@ -33,7 +33,8 @@ pub enum SharingRegime {
     Spread,
     /// As `spread`, but each thread asks the kernel for slices of `slice_ms` (EEVDF, Linux 6.12).
     Slices,
-    /// As `linux`, but one program has nice -20: the second, unless `favoured` names another.
+    /// As `linux`, but one program has the value `nice` (-20 by default): the second, unless `favoured` names
+    /// another.
     Nice,
     /// One after the other, pinned as in `spread`, each for its share of the time.
     Batch,

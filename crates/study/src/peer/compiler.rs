@@ -115,7 +115,8 @@ impl CompilerName {
     }
 }
 
-/// Searches `PATH` for `clang`, then for `clang-30`, `clang-29`, ...
+/// Searches `PATH` for the compiler's command, then for names with a version: `clang`, `clang-30`,
+/// `clang-29`, ...
 fn find(name: CompilerName) -> Option<Compiler> {
     let command = name.command();
     let path = std::env::var_os("PATH")?;

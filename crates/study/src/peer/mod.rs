@@ -3,8 +3,8 @@
 //!
 //! Peers in C and C++ are part of this crate as source, and are built on the user's machine with the
 //! compilers found there (`compiler`). A peer that cannot be built is reported with the reason and the
-//! remedy. Every program has the same flags ([`Options`]) and writes the same [`Measurement`], so a study
-//! treats all of them alike:
+//! remedy. All programs except exchanges, streams and servers have the same flags ([`Options`]) and write the
+//! same [`Measurement`], so a study treats them alike:
 //!
 //! ```text
 //!   PeerBench::prepare(cache, ...) -> PeerBench { programs: [PeerFile], unavailable: [Unavailable] }

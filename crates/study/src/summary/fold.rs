@@ -11,7 +11,7 @@ use unisono_measure::verdict::{
     Answer, Judgement, confidence, factor_in_words, finding_in_words, for_display, judge,
 };
 
-/// The least number of comparisons of one variant in one situation that are folded.
+/// The minimum number of comparisons of one variant in one situation that are folded.
 const MIN_FOLDED: usize = 3;
 
 type JudgedPair<'a> = (&'a Verdict, Judgement);

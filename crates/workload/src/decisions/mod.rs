@@ -158,7 +158,7 @@ fn build_queue(decider: Decider, classes: u32) -> Box<dyn DecisionQueue> {
 pub fn measure(classes: u32, pattern: Pattern, each: StdDuration, seed: u64) -> Vec<DeciderResult> {
     let mut results: Vec<DeciderResult> = Vec::new();
     let source = PacketSource(seed);
-    // every second run in reverse order, so that no decider profits from its position
+    // a run with an odd seed measures the deciders in reverse order, so that none profits from its position
     let mut order = Decider::ALL;
     if seed % 2 == 1 {
         order.reverse();

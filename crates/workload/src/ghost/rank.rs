@@ -12,13 +12,14 @@ use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Windo
 /// The longest time for which ranks wait for each other at the start.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The minimum size of a window: the length of the longest single operation.
+/// The minimum length, in bytes, of the buffer for one side: the length of the longest single operation
+/// ([`LENGTHS`]).
 const MIN_WINDOW_BYTES: usize = 1 << 20;
 
 /// The maximum number of steps of a batch, whatever the time.
 const MAX_STEPS: u64 = 1 << 24;
-/// The number of steps grows at most by this factor, because the first steps may have been slow for other
-/// reasons, or too fast for the clock.
+/// The factor by which the number of steps grows at most from one batch to the next, because the first steps
+/// may have been slow for other reasons, or too fast for the clock.
 const MAX_GROWTH: f64 = 64.0;
 
 /// Lengths of single operations.

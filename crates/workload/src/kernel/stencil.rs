@@ -18,9 +18,8 @@ use std::sync::{Mutex, PoisonError};
 /// Cells along a side by default.
 pub(crate) const DEFAULT_SIZE: usize = 512;
 
-/// The grid with its boundary, stored by color: cell `(row, column)` has color `(row + column) % 2` and is at
-/// `row
-/// * width + column / 2`.
+/// The grid with its boundary, stored by color: cell `(row, column)` has color `(row + column) % 2` and is
+/// stored at index `row * width + column / 2`.
 struct Plate<T> {
     size: usize,
     width: usize,

@@ -52,8 +52,8 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Number of questions between two clock readings while a wait polls. A question takes 30 to 100 ns (MPICH
 /// 4.0), a reading 10 to 20 ns.
 const QUESTIONS_PER_CLOCK: u32 = 8;
-/// The length of the first nap if no bell rings: the time of two wake-ups. A nap whose bell fails to ring
-/// (see [`unisono_mpi_crowd_ring`]) then costs at most three times as much.
+/// The length of the first nap if no bell rings: the time of two wake-ups. A wait whose bell fails to ring
+/// (see [`unisono_mpi_crowd_ring`]) then takes at most three times as long as a wake-up.
 const FIRST_NAP: Duration = Duration::from_micros(100);
 /// Each nap of a wait is twice as long as the previous one, up to this limit. A wake-up by the timer takes 10
 /// us in a virtual machine, so a wake-up every 2 ms takes 0.5 % of a processor.

@@ -1,8 +1,9 @@
 //! Combining element by element with the processor's atomic instructions.
 //!
-//! This works for elements of 1, 2, 4 or 8 bytes at aligned addresses. Operations with an instruction of
-//! their own (sums, bitwise, replace) use it; all others use a compare-and-swap loop around [`combine`].
-//! Cost: one locked instruction for each element, about 5 ns if the cache line is near.
+//! This works for elements of 1, 2, 4 or 8 bytes at aligned addresses. Sums of integers, bitwise operations,
+//! replace and no-op use the atomic operation of that kind; all others use a compare-and-swap loop around
+//! [`combine`]. Cost: at least one atomic instruction for each element, 5 to 8 ns if this processor's cache
+//! holds the line.
 
 use crate::memory::combine::combine;
 use crate::model::{Element, Operation};

@@ -6,14 +6,15 @@
 //!                            where exposed          barrier
 //!                                                   apply the entries staged here
 //! ```
-//! After a fence with a barrier all members are known to be in their epoch, and operations are stores. There
-//! is one exception: if puts were staged in the epoch that ended, a target may still be applying them. For
-//! one epoch origins then check its exposure first ([`TargetExposure`]). Puts are staged only in epochs that
-//! began without a barrier, or where the parts are not mapped. All members know which case it is, because all
-//! call the same fences.
+//! After a fence with a barrier all members are known to be in their epoch, so operations on mapped parts are
+//! stores. There is one exception: if puts were staged in the epoch that ended, a target may still be
+//! applying them. For one epoch origins then check its exposure first ([`TargetExposure`]). Puts are staged
+//! only in epochs that began without a barrier, or where the parts are not mapped. All members know which
+//! case it is, because all call the same fences.
 //!
-//! Cost: a barrier episode; a store for a fence that ends no epoch. Reference: the paper, section 4.1, for
-//! the fence that does nothing; `unisono-barrier` for the episode.
+//! Cost: a barrier episode, and one store if puts were staged in the epoch that ended; only a store for a
+//! fence that ends no epoch. Reference: the paper, section 4.1, for the fence that does nothing;
+//! `unisono-barrier` for the episode.
 
 use super::staging::Stamp;
 use super::{MappedPath, TargetExposure};

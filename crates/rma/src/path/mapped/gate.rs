@@ -1,5 +1,5 @@
-//! The gate of accumulates: single elements pass side by side, longer accumulates one by one. The gate stays
-//! in one state until accumulates of the other kind are frequent.
+//! The gate of accumulates: accumulates of a few elements run at the same time, longer ones one after the
+//! other. The gate stays in one state until accumulates of the other kind are frequent.
 //!
 //! A rank can combine elements with the processor's atomic instructions; any number of ranks may do so at
 //! the same time, at 5 to 8 ns for each element. Or it combines them with vector instructions at memory
@@ -21,9 +21,9 @@
 //! next holder of the lock checks the flag again.
 //!
 //! Cost: side by side two stores to the rank's own line and a load; one by one a compare-and-swap and a
-//! store; for a turn a membarrier (about a microsecond), at most once in [`SHORTS`] operations. Checked by
-//! `tests/loom.rs`. Reference: Russell, Detlefs, "Eliminating synchronization-related atomic operations with
-//! biased locking and bulk rebiasing", OOPSLA 2006.
+//! store; for each turn to one by one a membarrier (about 2 us), at most once in [`SHORTS`] short
+//! accumulates. Checked by `tests/loom.rs`. Reference: Russell, Detlefs, "Eliminating synchronization-related
+//! atomic operations with biased locking and bulk rebiasing", OOPSLA 2006.
 
 use unisono_linux::futex::Scope;
 #[cfg(not(loom))]

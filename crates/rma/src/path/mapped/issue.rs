@@ -5,11 +5,11 @@
 //! | locked, or known to be in its epoch | done at once | done at once |
 //! | not known to be in its epoch | staged in the pair's ring | queued until the epoch ends |
 //!
-//! "Known" costs nothing: it follows from the fence or the lock. A check of the target's flag costs the
-//! transfer of a line between two processors, so it is made only where the operation is worth it: always for
-//! post-start-complete-wait data above [`MAX_STAGED_BYTES`], whose flag lies in a line of the origin's own,
-//! and before an operation is queued. Staged entries go before queued operations, and a queue that is not
-//! empty takes all later operations, so that accumulates stay in order.
+//! "Known" costs nothing: it follows from the fence or the lock. A check of the target's flag may cost the
+//! transfer of a line between two processors. The flag of post-start-complete-wait lies in a line of the
+//! origin's own, so only contiguous puts of at most [`MIN_CHECKED_BYTES`] bytes skip its check. Fence epochs
+//! check the target's exposure only before an operation is queued. Staged entries go before queued
+//! operations, and a queue that is not empty takes all later operations, so that accumulates stay in order.
 
 use super::passive::MAX_OFFERED_BYTES;
 use super::staging::{Head, MAX_STAGED_BYTES, Stamp, room};
@@ -19,9 +19,9 @@ use crate::memory::op::Op;
 use crate::model::{Element, EpochKind, Error, Lock, Operation, Rank, Verb};
 use unisono_sync::poll_briefly;
 
-/// The size of a put (bytes) from which on it is worth checking whether the target has posted. A check is a
-/// line transfer, 30 to 100 ns; staging copies the data twice, which takes as long for about 256 bytes.
-/// Computed, not measured.
+/// The length (bytes) above which a put is worth a check whether the target has posted; shorter puts are
+/// staged without a check. A check is a line transfer, 30 to 100 ns; staging copies the data twice, which
+/// takes as long for about 256 bytes. Computed, not measured.
 const MIN_CHECKED_BYTES: usize = 256;
 /// The number of polls for the post of a target that is about to post. They take half a microsecond. Without
 /// them, two ranks that post and put at the same time each find that the other's post has not arrived yet;

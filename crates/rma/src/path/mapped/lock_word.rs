@@ -1,15 +1,15 @@
 //! The lock of a window's part: one word, shared or exclusive, with sleepers.
 //!
 //! ```text
-//!   bit 31       held exclusively; bits 0..12 then are the rank of the holder
+//!   bit 31       held exclusively; bits 0 to 11 then are the rank of the holder
 //!   bit 30       a rank sleeps, or is about to
-//!   bits 0..13   number of ranks that hold it shared
+//!   bits 0 to 12 number of ranks that hold it shared
 //! ```
 //! Without contention a compare-and-swap takes the lock and one atomic operation releases it. A rank that
 //! finds it held sets the sleepers' bit by a compare-and-swap and sleeps while the word stays as it is: a
 //! release in between changes the word, and the kernel refuses the sleep. The last holder clears the bit and
-//! wakes all sleepers. New shared requests queue behind sleepers, so that an exclusive request does not
-//! starve.
+//! wakes all sleepers. While ranks sleep, a new shared request does not join the holders but sleeps, too, so
+//! that an exclusive request does not starve.
 //!
 //! Cost: two atomic operations on one line. `tests/loom.rs` checks this file itself.
 

@@ -127,7 +127,7 @@ pub(crate) struct MappedPath {
     target_exposure: TargetExposure,
     /// Whether all members map all parts, because the engine allocated them.
     mapped: bool,
-    /// Whether this member has stored into a part since the last flush.
+    /// Whether this member may have stored into a part since its last memory fence ([`Self::fence_stores`]).
     dirty: bool,
     number: u32,
     /// Whether puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).

@@ -4,9 +4,10 @@
 //! at once, so that unlock need not wait for any. Puts to a program's own memory are an exception: they are
 //! staged, and handed to the target if it is in the library when they have to be complete (`hand_off.rs`).
 //! The first lock after a fence waits until the target has applied the puts that the fence left staged for
-//! it. A rank that finds the lock held sleeps on its word and checks ten times a second whether a member is
-//! gone. Cost: two atomic operations; a flush is one fence instruction, if this rank has stored anything.
-//! Unlike the paper's protocol (section 4.3) it needs no request, no agent and no acknowledgement.
+//! it. A rank that finds the lock held polls briefly, then sleeps on its word and checks ten times a second
+//! whether a member is gone. Cost: two atomic operations; a flush is one fence instruction, if this rank has
+//! stored anything. Unlike the paper's protocol (section 4.3) it needs no request, no agent and no
+//! acknowledgement.
 
 use super::hand_off::OfferPlacement;
 use super::lock_word::{Attempt, LockWord, POLLS};

@@ -3,8 +3,8 @@
 //! The idea, as in the paper (section 4.3): the agent exists only if locks are possible, and does nothing
 //! while the member's own calls make progress. It sleeps on the transport's bell. If the member has made
 //! progress before the agent wakes, the agent naps before it listens again, so as not to disturb a busy
-//! member. Cost: one wake-up in a millisecond beside a member that communicates all the time, one for each
-//! packet beside a member that computes. When not to use: on the mapped path no target needs help.
+//! member. Cost: at most one wake-up per millisecond while the member makes progress itself, and one for each
+//! packet while the member computes. When not to use: on the mapped path no target needs help.
 
 use super::MessageEngine;
 use crate::wire::Bell;

@@ -8,9 +8,10 @@
 //!
 //! Cost: one connection for each pair of ranks. A connection is unauthenticated until it has proved the key.
 //! A rank keeps at most [`MAX_UNAUTHENTICATED`] of them, each for at most [`HANDSHAKE_TIMEOUT`]. When a rank
-//! has this many and another process connects, it drops the oldest one. Such a connection costs some time of
-//! the accepting rank and 200 bytes, nothing else. A member whose connection was dropped connects again. When
-//! not to use: for thousands of ranks, because they have too many pairs for any connection-per-pair design.
+//! has this many and another process connects, it drops the oldest one, if that is older than
+//! [`MIN_EVICTION_AGE`]. Such a connection costs some time of the accepting rank and 200 bytes, nothing else.
+//! A member whose connection was dropped connects again. When not to use: for thousands of ranks, because
+//! they have too many pairs for any connection-per-pair design.
 
 use super::handshake::{
     ADDRESS, Acceptor, AcceptorStep, CHALLENGE, Connector, JoinRequest, JoinVerdict, LocalIdentity, Nonce,

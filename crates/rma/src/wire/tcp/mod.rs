@@ -2,7 +2,7 @@
 //!
 //! The idea: each pair of ranks has one connection. It is opened while the job is made ([`JobListener`]),
 //! after both have proved to each other that they know the job's key (`handshake`). Packets travel unchanged
-//! (`stream`); TCP acknowledges and repeats them. The transport reads only connections that the kernel
+//! (`stream`); TCP acknowledges and retransmits them. The transport reads only connections that the kernel
 //! reports ready (epoll). It sends at once, header and payload in one call, and keeps bytes that the kernel
 //! does not take. A waiter first polls for a moment, if polling has paid lately and no other member on this
 //! host needs the processor (`poll_budget`); then it sleeps in the kernel. The transport reads the end of a
