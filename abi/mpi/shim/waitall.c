@@ -11,30 +11,50 @@
  */
 #include "waiting.h"
 
-/* Marks requests of files, by a hash of the handle: another request with the same hash is waited for by the
- * host, which costs only time. */
-enum { FILE_REQUESTS = 1024 };
-static _Atomic bool file_requests[FILE_REQUESTS];
-static _Atomic bool any_file_requests;
+/* Requests of files that may be unfinished, as a hash table; 0 is no request. A request that is completed by another
+ * call than MPI_Wait and MPI_Waitall stays in the table until its handle is used again. That, and a request that
+ * finds no entry, costs only time: the host waits for requests that this file could wait for. */
+enum { FILE_REQUESTS = 1024, PROBES = 16 };
+static _Atomic uintptr_t file_requests[FILE_REQUESTS];
+static _Atomic bool any_file_requests, too_many_file_requests;
 
-static _Atomic bool *file_request_mark(MPI_Request request)
+static _Atomic uintptr_t *file_request_entry(uintptr_t number, unsigned int probe)
 {
-	uintptr_t number = (uintptr_t)request;
-
-	return &file_requests[(number ^ number >> 6 ^ number >> 16) % FILE_REQUESTS];
+	return &file_requests[((number ^ number >> 6 ^ number >> 16) + probe) % FILE_REQUESTS];
 }
 
 void note_file_request(MPI_Request request)
 {
+	uintptr_t number = (uintptr_t)request;
+
 	atomic_store_explicit(&any_file_requests, true, memory_order_relaxed);
-	atomic_store_explicit(file_request_mark(request), true, memory_order_relaxed);
+	for (unsigned int probe = 0; probe < PROBES; probe++) {
+		uintptr_t there = 0;
+
+		if (atomic_compare_exchange_strong(file_request_entry(number, probe), &there, number) ||
+		    there == number)
+			return;
+	}
+	atomic_store_explicit(&too_many_file_requests, true, memory_order_relaxed);
 }
 
-/* Forgets a request when a wait ends it, because its handle may then become another request's. */
+static __attribute__((noinline)) bool forget_noted(uintptr_t number)
+{
+	for (unsigned int probe = 0; probe < PROBES; probe++) {
+		uintptr_t there = number;
+
+		if (atomic_compare_exchange_strong(file_request_entry(number, probe), &there, 0))
+			return true;
+	}
+	return atomic_load_explicit(&too_many_file_requests, memory_order_relaxed);
+}
+
+/* Forgets a request when a wait ends it, because its handle may then become another request's. Returns whether the
+ * request may be one of a file. */
 bool forget_file_request(MPI_Request request)
 {
 	return UNLIKELY(atomic_load_explicit(&any_file_requests, memory_order_relaxed)) &&
-	       atomic_exchange_explicit(file_request_mark(request), false, memory_order_relaxed);
+	       forget_noted((uintptr_t)request);
 }
 
 static bool is_function(MPI_Errhandler handler)

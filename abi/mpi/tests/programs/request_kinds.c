@@ -107,6 +107,22 @@ static int written(MPI_Request *requests)
 	return 1;
 }
 
+/* The handles of so many requests that are waited for meanwhile have every value that a hash of a few bits has. */
+static int written_beside_others(MPI_Request *requests)
+{
+	enum { OTHERS = 1500 };
+	static int sent, received[OTHERS];
+	static MPI_Request others[2 * OTHERS];
+
+	written(requests);
+	for (int i = 0; i < OTHERS; i++) {
+		MPI_Irecv(&received[i], 1, MPI_INT, rank, 12, MPI_COMM_WORLD, &others[i]);
+		MPI_Isend(&sent, 1, MPI_INT, rank, 12, MPI_COMM_WORLD, &others[OTHERS + i]);
+	}
+	MPI_Waitall(2 * OTHERS, others, MPI_STATUSES_IGNORE);
+	return 1;
+}
+
 #if MPI_VERSION >= 4
 /* The tests of MPICH 4.0 fail on these and complete them early, so only waits end them; data is not checked.
  */
@@ -169,6 +185,7 @@ static kind *const kinds[] = {
 	duplicated,
 	put,
 	written,
+	written_beside_others,
 #if MPI_VERSION >= 4
 	persistent_sum,
 	persistent_broadcast,

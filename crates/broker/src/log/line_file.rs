@@ -21,8 +21,9 @@ const MAX_SLACK: u64 = 1 << 20;
 pub(super) struct LineFile {
     path: PathBuf,
     file: Arc<File>,
+    /// Bytes of all whole lines.
     bytes: u64,
-    /// Whether the last line is incomplete.
+    /// Whether an incomplete line may follow the whole lines.
     torn: bool,
 }
 
@@ -53,13 +54,15 @@ impl LineFile {
         Ok(Self { path: path.to_owned(), file, bytes: content.len() as u64, torn: false })
     }
 
-    /// Appends a line with its end. After an error, the next call first ends the incomplete line.
+    /// Appends a line with its end. After an error, the next call first removes the incomplete line: a reader
+    /// that finds such a line before others takes the file for damaged.
     pub(super) fn append(&mut self, line: &[u8]) -> Result<(), LogError> {
-        let end: &[u8] = if self.torn { b"\n" } else { b"" };
-        let line = [end, line].concat();
+        let failed = |source| LogError::Write { path: self.path.clone(), source };
+        if self.torn {
+            self.file.set_len(self.bytes).map_err(failed)?;
+        }
         self.torn = true;
-        let written = (&*self.file).write_all(&line);
-        written.map_err(|source| LogError::Write { path: self.path.clone(), source })?;
+        (&*self.file).write_all(line).map_err(failed)?;
         self.torn = false;
         self.bytes += line.len() as u64;
         Ok(())
@@ -76,5 +79,23 @@ impl LineFile {
 
     pub(super) fn file(&self) -> &Arc<File> {
         &self.file
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_written_in_part_is_gone_after_the_next_one() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let path = directory.path().join("lines");
+        let mut lines = LineFile::replace(&path, b"one\n").expect("there is room");
+        (&*lines.file).write_all(b"tw").expect("as a write to a full disk leaves it");
+        lines.torn = true;
+        lines.append(b"three\n").expect("there is room");
+        lines.append(b"four\n").expect("there is room");
+        assert_eq!(LineFile::content(&path).expect("it is there"), b"one\nthree\nfour\n");
+        assert_eq!(lines.bytes, 15);
     }
 }

@@ -519,6 +519,7 @@ impl EventLog {
             && let Some(segment) = chain.segments.pop_back()
         {
             self.bytes -= segment.length;
+            self.chains_are_full &= !chain.segments.is_empty();
             self.unsynced.retain(|file| !Arc::ptr_eq(file, &segment.file));
             // the new segment takes the name even if the removal fails
             let _ = fs::remove_file(&path);

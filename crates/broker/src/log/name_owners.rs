@@ -129,8 +129,7 @@ fn read(text: &[u8]) -> Result<BTreeMap<(OwnedKind, String), NameOwner>, (usize,
                 let what = format!("does not begin with {VERSION}; a newer broker may have written it");
                 return Err((1, what));
             }
-            // after a failed write the next one begins with a line end, which leaves an empty line if the
-            // failed one wrote nothing
+            // earlier brokers left an empty line after a write that failed
             _ if line.is_empty() => continue,
             _ => {}
         }
