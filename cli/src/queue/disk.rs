@@ -27,14 +27,18 @@ use unisono_linux::read::HAND_WRITTEN;
 /// "interactive"`, `deadline = "10ms"`) and says which users may choose it (`users = ["alice"]`).
 ///
 /// A flush is acknowledged when all writes before it are on the disk. Ctrl-C ends in order: requests that
-/// have come are served, the disk is synced, the socket goes. The command changes nothing on the host but
-/// FILE and SOCKET. Started by root, it becomes another user before it reads from a client.
+/// have come are served, the disk is synced, the socket goes. SIGHUP has it read POLICY again: clients stay
+/// connected, and a policy with an error changes nothing. `unisono queue show --disk SOCKET` watches the
+/// classes. The command changes nothing on the host but FILE and SOCKET. Started by root, it becomes another
+/// user before it reads from a client; for SIGHUP, that user has to be able to read POLICY.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   truncate --size=10G disk.img
   unisono queue disk disk.img --policy disk.toml --listen /run/user/1000/disk
   qemu-system-x86_64 -drive 'file=nbd+unix:///video?socket=/run/user/1000/disk,format=raw' ...
+  unisono queue show --disk /run/user/1000/disk
+  kill -HUP PID                  after a change of disk.toml
   nbdcopy 'nbd+unix:///backup?socket=/run/user/1000/disk' backup.img
   sudo nbd-client -unix /run/user/1000/disk /dev/nbd0 -name video   then mount -o ro /dev/nbd0
 
@@ -81,10 +85,12 @@ pub(crate) struct Args {
     table: CsvFlag,
 }
 
+/// The format of the statistics, at the end and while the server runs.
+pub(super) const DISK_FORMAT: &str = "unisono-queue-disk-1";
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let user = NextUser::chosen(args.user.as_deref())?;
-    let (name, text) = text_file::read(&args.policy, HAND_WRITTEN)?;
-    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    let (name, policy) = read_policy(&args.policy)?;
     let access = if args.read_only { FileAccess::Read } else { FileAccess::Write };
     let in_words = |error| match error {
         DiskError::Policy { .. } | DiskError::UnknownUser { .. } => {
@@ -109,28 +115,40 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     service.ready();
     let is_over = || {
         service.alive();
+        if interrupt::hung_up().is_some() {
+            let changed = read_policy(&args.policy).and_then(|(name, policy)| {
+                server.change(policy, user_id).map_err(|error| anyhow::anyhow!("{name}: {error}"))
+            });
+            match changed {
+                Ok(()) => eprintln!("{} is in force now", args.policy.display()),
+                Err(error) => exit::print_error(&format!("warning: the policy stays as it is: {error}")),
+            }
+        }
         interrupt::caught().is_some()
     };
     let note = |text: &str| exit::print_error(&format!("warning: {text}"));
     let figures = server.serve(args.depth.into(), &is_over, &note).map_err(in_words)?;
     drop((server, sweeper));
     let form = TableForm::chosen(args.json, args.table.csv);
-    form.answer("unisono-queue-disk-1", &figures, &figures.classes, || table(&figures))?;
+    form.answer(DISK_FORMAT, &figures, &figures.classes, || table(&figures))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn read_policy(path: &Path) -> anyhow::Result<(String, Policy)> {
+    let (name, text) = text_file::read(path, HAND_WRITTEN)?;
+    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    Ok((name, policy))
 }
 
 /// Returns the first line that the server prints, with the URIs that clients need.
 fn greeting(server: &DiskServer, file: &Path, socket: &Path) -> anyhow::Result<String> {
-    let tree = &server.policy().hierarchy;
-    let leaves = tree.classes().filter(|(id, _)| tree.is_leaf(*id));
-    let names: Vec<&str> = leaves.map(|(_, class)| class.name.as_str()).collect();
     let socket = std::path::absolute(socket)?;
     Ok(format!(
         "serving {} ({}) at nbd+unix:///CLASS?socket={}; CLASS is one of {}; Ctrl-C ends it",
         file.display(),
         units::size(server.size()),
         escaped(&socket.to_string_lossy()),
-        names.join(", ")
+        server.class_names().join(", ")
     ))
 }
 

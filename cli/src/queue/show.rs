@@ -1,18 +1,21 @@
 //! `unisono queue show`: watches the rate, share and backlog of each class.
 
-use super::failure;
 use super::group_use::{GroupReading, GroupUses};
 use super::side::WantedSides;
+use super::socket_use::{self, SocketUse};
 use super::unseen::{Passage, PassageWatch};
 use super::view::{table, wait_of};
+use super::{disk_show, failure};
 use crate::columns::fold;
 use crate::exit::Failure;
 use crate::live_view::{LiveViewFlags, LiveViewText};
 use crate::machine_output::{self, CsvFlag, TableForm};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+use unisono_enforce::SocketShare;
 use unisono_enforce::backends;
 use unisono_enforce::interposed::Counters;
 use unisono_enforce::journal::LinkSide;
@@ -25,17 +28,24 @@ use unisono_fairqueue::{Live, LiveClass, Pace};
 /// command, too. The interposed backend, and Unisono's scheduler in the kernel, measure how long packets
 /// waited since the policy came into force: min, median, p99, max. The kernel's own classes do not measure
 /// it: for them "wait" is an estimate, the bytes that wait now divided by the rate of their class. If the
-/// policy has [cpu] or [io], tables show each control group's share of the processors and of the disks, too.
+/// policy has [cpu] or [io], tables show each control group's share of the processors and of the disks, too;
+/// and if sockets weigh themselves (`unisono queue guard`), a table shows them with the program, the user and
+/// the weight of each.
 /// Before it reads, the command cleans up after killed `unisono queue` commands. After ten seconds, and with
-/// --once, it also says when most traffic passes another device or the other direction.
+/// --once, it also says when most traffic passes another device or the other direction. With --disk it
+/// watches a disk that `unisono queue disk` serves: bytes, waiting requests and times of each class.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0
   unisono queue show --dev eth0 --once            print one table
-  unisono queue show --dev eth0 --json            print JSON Lines, one object for each interval")]
+  unisono queue show --dev eth0 --json            print JSON Lines, one object for each interval
+  unisono queue show --disk /run/disk.sock        watch a served disk")]
 pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,
+    /// Watch the disk that `unisono queue disk` serves at this socket
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["dev", "direction"])]
+    disk: Option<PathBuf>,
     #[command(flatten)]
     view: LiveViewFlags,
     /// Print JSON Lines: totals and rates of each class
@@ -54,6 +64,10 @@ const VIEW: LiveViewText = LiveViewText {
 };
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let output = TableForm::chosen(args.json, args.table.csv);
+    if let Some(socket) = &args.disk {
+        return disk_show::show(socket, &args.view, output);
+    }
     failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
     failure::recover_all()?;
     let sides = args.sides.in_force().map_err(failure::from_error)?;
@@ -66,7 +80,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut earlier = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
     let mut watch = PassageWatch::start(&lives(&earlier));
     let mut passages: Vec<Passage> = Vec::new();
-    let output = TableForm::chosen(args.json, args.table.csv);
     let between = if output == TableForm::Text { "\n\n" } else { "\n" };
     args.view.show(output, &VIEW, |width| {
         let readings = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
@@ -83,13 +96,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         let texts = readings.iter().zip(&earlier).enumerate().map(|(at, (now, earlier))| {
             let (paces, uses) = (now.live.paces(&earlier.live), now.group_uses(earlier));
+            let sockets = now.socket_uses(earlier);
             if output == TableForm::Json {
-                let object = json(now, &paces, &uses, passages.get(at));
+                let mut object = json(now, &paces, &uses, passages.get(at));
+                object["sockets"] = socket_use::json_of(&sockets).into();
                 return machine_output::json("unisono-queue-show-1", &object);
             }
             let note = passages.get(at).filter(|passage| passage.unseen.is_some());
             let note = note.map_or_else(String::new, |passage| format!("\n{}", passage.in_words()));
-            Ok(table(&now.live, &paces, width) + &fold(&(others(now, &paces, &uses, width) + &note), width))
+            let others = others(now, &paces, &uses, width) + &socket_use::table(&sockets, width);
+            Ok(table(&now.live, &paces, width) + &fold(&(others + &note), width))
         });
         let text = texts.collect::<serde_json::Result<Vec<_>>>()?.join(between);
         earlier = readings;
@@ -106,6 +122,7 @@ pub(super) struct Reading {
     pub(super) live: Live,
     counters: Option<Counters>,
     groups: GroupReading,
+    sockets: Vec<SocketShare>,
     at: Instant,
 }
 
@@ -115,12 +132,17 @@ impl Reading {
         let figures = backend.figures();
         failure::warn(backend.notes());
         let (live, counters) = figures.map_err(failure::from_error)?;
+        let sockets = backend.sockets().map_err(failure::from_error)?;
         let groups = GroupReading::read(side).map_err(failure::from_error)?;
-        Ok(Self { live, counters, groups, at: Instant::now() })
+        Ok(Self { live, counters, groups, sockets, at: Instant::now() })
     }
 
     fn group_uses(&self, earlier: &Self) -> GroupUses {
         self.groups.since(&earlier.groups, self.at.duration_since(earlier.at))
+    }
+
+    fn socket_uses(&self, earlier: &Self) -> Vec<SocketUse<'_>> {
+        socket_use::uses(&self.sockets, &earlier.sockets, self.at.duration_since(earlier.at))
     }
 }
 
@@ -236,7 +258,7 @@ mod tests {
             too_long: 0,
             unattended: 0,
         });
-        Reading { live, counters, groups: GroupReading::default(), at: Instant::now() }
+        Reading { live, counters, groups: GroupReading::default(), sockets: Vec::new(), at: Instant::now() }
     }
 
     #[test]

@@ -57,6 +57,11 @@ pub trait Backend: fmt::Debug {
         Ok((self.live()?, None))
     }
 
+    /// Reads the sockets that have leaves of their own. Places without such leaves have none.
+    fn sockets(&mut self) -> Result<Vec<SocketShare>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Restores the state before the first policy. It is no error if there is no policy.
     fn remove(&mut self) -> Result<(), Error>;
 
@@ -148,7 +153,24 @@ impl fmt::Debug for BackendKind {
     }
 }
 
-/// Counters of an interposed queue in addition to those of its classes.
+/// A socket that weighs itself: it has a leaf of its own below a class.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SocketShare {
+    /// The number of the leaf at its device; another socket may get it later.
+    pub leaf: u16,
+    pub class: String,
+    /// The name of the program that asked for the share, as the kernel knew it then; at most 16 bytes. The
+    /// program may have passed the socket on since.
+    pub program: String,
+    /// The user who asked.
+    pub user: u32,
+    /// Relative to the other sockets of the class.
+    pub weight: f64,
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// Counters of an interposed queue besides its classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames that the queue received.

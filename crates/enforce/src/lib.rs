@@ -38,7 +38,9 @@ pub mod metrics;
 pub mod socket_guard;
 pub mod unit;
 
-pub use backend::{Backend, BackendKind, BackendName, DeviceHook, InterruptCheck, KernelQueueName};
+pub use backend::{
+    Backend, BackendKind, BackendName, DeviceHook, InterruptCheck, KernelQueueName, SocketShare,
+};
 pub use backends::{Recovered, recover_all, switch};
 pub use background::READY;
 pub use error::{Blame, Error};

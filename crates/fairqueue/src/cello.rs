@@ -244,6 +244,26 @@ impl<T> Cello<T> {
         })
     }
 
+    /// Takes the requests of another scheduler, those at the disk included, for instance after a change of
+    /// the classes. `class_of` returns the class of a request here. Within a class, they keep their order.
+    ///
+    /// # Errors
+    /// If `class_of` returns a class with children; the requests that were not taken then are lost.
+    pub fn take_over(
+        &mut self,
+        now: Instant,
+        other: Self,
+        class_of: impl Fn(&T) -> ClassId,
+    ) -> Result<(), EnqueueError> {
+        for mut waiting in other.classes {
+            while let Some(request) = waiting.pop() {
+                self.submit(now, class_of(&request.item), request)?;
+            }
+        }
+        self.out += other.out;
+        Ok(())
+    }
+
     /// Returns the number and the bytes of the requests that wait, without those at the disk.
     pub fn backlog(&self) -> Backlog {
         self.shares.backlog()

@@ -170,3 +170,25 @@ fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
         .expect("a leaf");
     assert_eq!(cello.dispatch(Instant::from_nanos(7)).expect("requests wait").0, real_time);
 }
+
+#[test]
+fn after_a_change_of_weights_all_requests_are_served_by_the_new_ones() {
+    let (mut cello, ids) = disk([1, 1, 1]);
+    for item in 0..300 {
+        let at = Instant::ZERO;
+        cello.submit(at, ids[item % 3], request(item as u64, 65_536, at, item)).expect("a leaf");
+    }
+    let mut served: Vec<usize> =
+        (0..30).filter_map(|_| cello.dispatch(Instant::ZERO)).map(|sent| sent.1.item).collect();
+    let (mut changed, ids) = disk([1, 8, 1]);
+    changed.take_over(Instant::ZERO, cello, |item| ids[item % 3]).expect("leaves");
+    let after: Vec<usize> =
+        (0..50).filter_map(|_| changed.dispatch(Instant::ZERO)).map(|sent| sent.1.item).collect();
+    let bulk = after.iter().filter(|item| **item % 3 == 1).count();
+    assert!((38..=42).contains(&bulk), "eight tenths of 50, and one request more or less: {bulk}");
+    served.extend(after);
+    served.extend(std::iter::from_fn(|| changed.dispatch(Instant::ZERO)).map(|sent| sent.1.item));
+    assert_eq!(served.iter().collect::<HashSet<_>>().len(), 300);
+    let bulk: Vec<usize> = served.into_iter().filter(|item| item % 3 == 1).collect();
+    assert!(bulk.is_sorted(), "a sweep goes on");
+}

@@ -8,6 +8,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use unisono_host_tests::processes::{send, words};
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
@@ -21,6 +23,8 @@ const STRANGER: &str = "1999999999";
 struct ServedDisk {
     directory: tempfile::TempDir,
     server: Child,
+    /// The lines that the server has printed since it serves, to its standard error.
+    said: Mutex<Receiver<String>>,
 }
 
 impl Drop for ServedDisk {
@@ -46,12 +50,12 @@ fn served(bytes: u64, policy: &str, options: &[&str]) -> ServedDisk {
     fs::write(directory.path().join("policy.toml"), policy).expect("room");
     let disk = File::create(directory.path().join("disk.img")).expect("room");
     disk.set_len(bytes).expect("room");
-    let server = start(directory.path(), options);
-    ServedDisk { directory, server }
+    let (server, said) = start(directory.path(), options);
+    ServedDisk { directory, server, said: Mutex::new(said) }
 }
 
 /// Starts the server, and waits until it serves.
-fn start(directory: &Path, options: &[&str]) -> Child {
+fn start(directory: &Path, options: &[&str]) -> (Child, Receiver<String>) {
     let mut command = Command::new(program::unisono());
     command.current_dir(directory).args(["queue", "disk", "disk.img"]);
     command.args(["--policy", "policy.toml", "--listen", "socket"]).args(options);
@@ -61,8 +65,10 @@ fn start(directory: &Path, options: &[&str]) -> Child {
     let said: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("serving disk.img")).collect();
     // if the server has closed its standard error instead, it has ended
     assert!(server.try_wait().expect("a child").is_none(), "{said:?}");
-    thread::spawn(move || lines.for_each(drop));
-    server
+    let (sender, said) = channel();
+    // the test may no longer be interested
+    thread::spawn(move || lines.for_each(|line| drop(sender.send(line))));
+    (server, said)
 }
 
 impl ServedDisk {
@@ -189,6 +195,63 @@ fn classes_with_requests_waiting_get_their_shares_in_bytes() -> TestOutcome {
     Ok(())
 }
 
+fn a_hang_up_puts_a_changed_policy_in_force_or_nothing_of_it_and_show_tells_both() -> TestOutcome {
+    clients()?;
+    // the server has to be able to read the policy again
+    let stays: &[&str] = if is_root() { &["--user", "root"] } else { &[] };
+    let mut disk = served(64 * MIB, TWO, stays);
+    let mut video = Client::chosen(&disk, "video");
+    let shown = |disk: &ServedDisk| {
+        let output =
+            run_here(disk, &["queue", "show", "--disk", "socket", "--once", "--interval", "1ms", "--json"]);
+        let printed = succeeded(&output);
+        assert_eq!(crate::schema::formats_of(&printed), ["unisono-queue-disk-1"]);
+        let figures: Value = serde_json::from_str(&printed).expect("JSON");
+        let classes = figures["classes"].as_array().expect("classes").iter();
+        let class = |class: &Value| {
+            let text = class["name"].as_str().expect("a name").to_owned();
+            (
+                text,
+                class["share"].as_f64().expect("a share"),
+                class["clients"].as_u64().expect("a number"),
+            )
+        };
+        classes.map(class).collect::<Vec<_>>()
+    };
+    let named = |name: &str, share, clients| (name.to_owned(), share, clients);
+    assert_eq!(shown(&disk), [named("video", 0.75, 1), named("rest", 0.25, 0)]);
+    let change = |text: &str, is_answer: fn(&str) -> bool| {
+        fs::write(disk.path("policy.toml"), text).expect("room");
+        send(disk.server.id().cast_signed(), Signal::Hangup);
+        disk.said
+            .lock()
+            .expect("one thread")
+            .iter()
+            .find(|line| is_answer(line))
+            .expect("it answers every SIGHUP")
+    };
+    for (policy, reason) in [
+        ("rate = 5\n", "policy.toml:1"),
+        (&TWO.replace("weight = 3", "ceiling = \"1mbit\""), "ceiling"),
+        (&TWO.replace("video", "other"), "1 clients use the class video"),
+    ] {
+        let answer = change(policy, |line| line.contains("the policy stays as it is"));
+        assert!(answer.contains(reason), "{answer}");
+        assert_eq!(shown(&disk), [named("video", 0.75, 1), named("rest", 0.25, 0)]);
+    }
+    change(&(TWO.replace("weight = 3", "weight = 8") + "[class.new]\n"), |line| {
+        line.contains("is in force now")
+    });
+    assert_eq!(shown(&disk), [named("video", 0.8, 1), named("rest", 0.1, 0), named("new", 0.1, 0)]);
+    assert_eq!(video.request(WRITE, 0, &[9; 512]), 0, "the client is served on");
+    drop(video);
+    succeeded(&disk.qemu("new", &["write -P 5 0 64k", "read -P 5 0 64k"], &[]));
+    disk.end();
+    let gone = run_here(&disk, &["queue", "show", "--disk", "socket", "--once"]);
+    assert!(words(&gone).contains("socket tells no statistics"), "{}", words(&gone));
+    Ok(())
+}
+
 fn a_killed_server_loses_nothing_that_was_flushed_and_the_next_one_takes_its_socket() -> TestOutcome {
     clients()?;
     // as root, `--user root`, because a server that gives up root has another process that removes its socket
@@ -208,7 +271,7 @@ fn a_killed_server_loses_nothing_that_was_flushed_and_the_next_one_takes_its_soc
     disk.server.wait().expect("a child");
     writer.wait().expect("a child");
     assert!(disk.path("socket").symlink_metadata().expect("left").file_type().is_socket());
-    disk.server = start(disk.directory.path(), &["--json"]);
+    disk.server = start(disk.directory.path(), &["--json"]).0;
     let commands = ["read -P 5 0 8M", "read -P 6 8M 64k"];
     let said = succeeded(&disk.qemu("", &commands, &[]));
     assert!(!said.contains("verification failed"), "{said}");
@@ -340,6 +403,11 @@ fn a_class_is_for_the_users_that_the_policy_names() -> TestOutcome {
     };
     let listed = succeeded(&as_user(STRANGER, &["nbdinfo", "--list", &disk.uri("")]));
     assert!(listed.contains("rest") && !listed.contains("video"), "{listed}");
+    let (unisono, socket) = (program::unisono(), disk.path("socket"));
+    let show = [unisono.to_str(), Some("queue show --once --interval 1ms --disk"), socket.to_str()];
+    let show = show.map(|words| words.expect("plain")).join(" ");
+    let shown = |user| succeeded(&as_user(user, &["sh", "-c", &show]));
+    assert!(!shown(STRANGER).contains("video") && shown("nobody").contains("video"), "{show}");
     let refused = as_user(STRANGER, &["nbdinfo", &disk.uri("video")]);
     assert!(!refused.status.success(), "{}", words(&refused));
     assert!(words(&refused).contains("server replied with error"), "{}", words(&refused));
@@ -367,6 +435,7 @@ host_tests![needs Nothing;
     clients_of_all_classes_read_what_they_wrote_and_the_file_has_it within 300,
     classes_with_requests_waiting_get_their_shares_in_bytes within 300,
     a_killed_server_loses_nothing_that_was_flushed_and_the_next_one_takes_its_socket within 120,
+    a_hang_up_puts_a_changed_policy_in_force_or_nothing_of_it_and_show_tells_both within 120,
     a_disk_that_is_read_only_refuses_writes within 120,
     bad_bytes_hurt_their_sender_alone within 120,
     a_class_is_for_the_users_that_the_policy_names within 120,

@@ -228,6 +228,17 @@ fn limits_and_strangers_are_refused_and_a_leaf_goes_with_its_socket() -> TestOut
         assert!(answer.contains(said), "{command}: {answer}");
     }
     assert_eq!(leaves(), 3, "one for each socket, also for the one that was shared twice");
+    let mut show = Command::new(program::unisono());
+    show.args(["queue", "show", "--dev", DEVICE, "--once", "--interval", "10ms", "--json"]);
+    let shown = text(&show.output().expect("it starts").stdout);
+    assert_eq!(crate::schema::formats_of(&shown), ["unisono-queue-show-1"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    let sockets = shown["sockets"].as_array().expect("a list").iter().map(|socket| {
+        assert!(socket["program"].as_str().is_some_and(|name| name.starts_with("python")), "{socket}");
+        (socket["class"].as_str(), socket["user"].as_u64(), socket["weight"].as_f64())
+    });
+    let expected = [5.0, 1.0, 2.5].map(|weight| (Some("video"), Some(ALICE.into()), Some(weight)));
+    assert_eq!(sockets.collect::<Vec<_>>(), expected);
     assert_eq!(alice.ask("close a"), "done");
     wait_for_leaves(2);
     assert_eq!(alice.ask("d video 1"), "done", "there is room again");

@@ -34,6 +34,12 @@ pub fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> 
     Ok(sockopt::set_tcp_congestion(socket, name)?)
 }
 
+/// Divides each message of a UDP socket into packets of `bytes` bytes (`UDP_SEGMENT`, Linux 4.18). Before
+/// 6.11, messages are refused with `EIO` if the device does not compute checksums.
+pub fn set_segment_bytes(socket: &impl AsFd, bytes: u16) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, &i32::from(bytes))
+}
+
 /// Bounds the bytes that a TCP socket accepts before they can be sent (`TCP_NOTSENT_LOWAT`); bytes in flight,
 /// not acknowledged by the peer, do not count. The socket is ready for more when half of the bound has been
 /// sent. A write that begins below the bound may exceed it by one kernel buffer.

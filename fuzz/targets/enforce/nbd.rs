@@ -46,7 +46,7 @@ impl Write for Sent<'_> {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut client = Sent(bytes);
-    if let Ok(Some(class)) = negotiate(&mut client, &EXPORTS) {
+    if let Ok(Some(class)) = negotiate(&mut client, &EXPORTS, &Vec::<u8>::new) {
         assert!(EXPORTS.exports.iter().any(|export| export.class == class && export.is_permitted));
     }
     let (requests, _) = client.0.as_chunks();

@@ -8,7 +8,7 @@
 use super::backing::Transfer;
 use super::handshake::{Exports, negotiate};
 use super::nbd::{DiskCommand, MAX_REQUEST, NbdRequest, REQUEST_LENGTH, reply_head};
-use super::queue::{DiskReply, RequestQueue};
+use super::queue::{DiskReply, OpenClass, RequestQueue};
 use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use unisono_fairqueue::ClassId;
 
 /// The most requests of a connection in flight. By default nbdcopy has 64, QEMU 16.
 const MAX_REQUESTS: u32 = 64;
@@ -25,9 +24,17 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const READ_BUFFER: usize = 64 << 10;
 
 /// Serves a client until it disconnects or the stream is shut down.
-pub(super) fn serve(stream: &UnixStream, exports: &Exports, queue: &RequestQueue) -> io::Result<()> {
+pub(super) fn serve(
+    stream: &UnixStream,
+    exports: &Exports,
+    queue: &RequestQueue,
+    figures: &dyn Fn() -> Vec<u8>,
+) -> io::Result<()> {
     let mut greeted = TimedStream { stream, until: Instant::now() + HANDSHAKE_TIMEOUT };
-    let Some(class) = negotiate(&mut greeted, exports)? else { return Ok(()) };
+    let Some(chosen) = negotiate(&mut greeted, exports, figures)? else { return Ok(()) };
+    let name = exports.exports.iter().find(|export| export.class == chosen).map(|export| &export.name);
+    // a change of the policy may have taken the class away since the exports were listed
+    let Some(class) = &name.and_then(|name| queue.open(name)) else { return Ok(()) };
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(None)?;
     let (replies, received) = channel();
@@ -36,7 +43,7 @@ pub(super) fn serve(stream: &UnixStream, exports: &Exports, queue: &RequestQueue
         let writer = thread::Builder::new().name("disk-replies".to_owned());
         writer.spawn_scoped(scope, move || write_replies(stream, received, window))?;
         // the writer ends when the last request has been answered
-        let ended = read_requests(stream, (class, exports), queue, window, &replies);
+        let ended = read_requests(stream, (class, exports), window, &replies);
         drop(replies);
         ended
     })
@@ -44,8 +51,7 @@ pub(super) fn serve(stream: &UnixStream, exports: &Exports, queue: &RequestQueue
 
 fn read_requests(
     stream: &UnixStream,
-    (class, exports): (ClassId, &Exports),
-    queue: &RequestQueue,
+    (class, exports): (&OpenClass<'_>, &Exports),
     window: &RequestWindow,
     replies: &Sender<DiskReply>,
 ) -> io::Result<()> {
@@ -78,7 +84,7 @@ fn read_requests(
                 let _ = replies.send(DiskReply { cookie, result: Err(error), held });
             }
             Ok(command) => match Transfer::new(command, request.offset, request.length, data) {
-                Some(transfer) => queue.submit(class, cookie, transfer, replies),
+                Some(transfer) => class.submit(cookie, transfer, replies),
                 None => return Ok(()),
             },
         }

@@ -7,7 +7,8 @@
 //! Each class is an export of its own name; the empty name is the default class. The handshake works on any
 //! stream, so that its tests and its fuzz target need no socket. The connection ends if an option is longer
 //! than `MAX_OPTION` bytes, if a client sends more than `MAX_OPTIONS` options, or if the bytes are of another
-//! protocol.
+//! protocol. One option is Unisono's own, [`OPTION_FIGURES`]: the reply has the server's counters, as JSON.
+//! Other servers answer it as the protocol provides for unknown options.
 //!
 //! Reference: <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>, "Fixed newstyle".
 
@@ -34,10 +35,15 @@ const OPTION_ABORT: u32 = 2;
 const OPTION_LIST: u32 = 3;
 const OPTION_INFO: u32 = 6;
 const OPTION_GO: u32 = 7;
+/// "unis"; the protocol's own numbers are small.
+const OPTION_FIGURES: u32 = 0x756e_6973;
 
 const REPLY_ACK: u32 = 1;
 const REPLY_SERVER: u32 = 2;
 const REPLY_INFO: u32 = 3;
+const REPLY_FIGURES: u32 = OPTION_FIGURES;
+/// The longest reply with counters that is read: those of 65,536 classes with a kilobyte each.
+const MAX_FIGURES: u32 = 64 << 20;
 
 const INFO_EXPORT: u16 = 0;
 const INFO_NAME: u16 = 1;
@@ -90,14 +96,19 @@ impl Exports {
         }
     }
 
-    fn offered(&self) -> impl Iterator<Item = &Export> {
+    pub(super) fn offered(&self) -> impl Iterator<Item = &Export> {
         self.exports.iter().filter(|export| export.is_permitted)
     }
 }
 
 /// Negotiates with a client. Returns the class that the client has chosen, or `None` if the client aborts as
-/// the protocol provides. Fails with `InvalidData` if the client does not follow the protocol.
-pub fn negotiate(stream: &mut (impl Read + Write), exports: &Exports) -> io::Result<Option<ClassId>> {
+/// the protocol provides. `figures` returns the counters of the classes that the client may choose. Fails
+/// with `InvalidData` if the client does not follow the protocol.
+pub fn negotiate(
+    stream: &mut (impl Read + Write),
+    exports: &Exports,
+    figures: &dyn Fn() -> Vec<u8>,
+) -> io::Result<Option<ClassId>> {
     let mut greeting = Vec::from(*NBD_MAGIC);
     greeting.extend(OPTION_MAGIC);
     greeting.extend((FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
@@ -133,6 +144,10 @@ pub fn negotiate(stream: &mut (impl Read + Write), exports: &Exports) -> io::Res
                 // a client that aborts may have closed its end already
                 let _ = stream.write_all(&replies.bytes);
                 return Ok(None);
+            }
+            OPTION_FIGURES => {
+                replies.add(REPLY_FIGURES, &figures());
+                None
             }
             OPTION_LIST => {
                 list(&data, exports, &mut replies);
@@ -210,6 +225,32 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     let (wanted, odd) = rest.as_chunks::<2>();
     let fits = odd.is_empty() && wanted.len() == usize::from(u16::from_be_bytes(count));
     fits.then(|| (name, wanted.iter().map(|number| u16::from_be_bytes(*number)).collect()))
+}
+
+/// Asks a server for its counters. Fails with `InvalidData` if it is no server of Unisono, and with
+/// `UnexpectedEof` if it admits no client of this user.
+pub(super) fn ask_for_figures(stream: &mut (impl Read + Write)) -> io::Result<Vec<u8>> {
+    let greeting: [u8; 18] = read_array(stream)?;
+    if greeting[..16] != [&NBD_MAGIC[..], &OPTION_MAGIC[..]].concat() {
+        return Err(nonsense("it serves no disk"));
+    }
+    let mut asked = Vec::from(u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
+    asked.extend(OPTION_MAGIC);
+    asked.extend(OPTION_FIGURES.to_be_bytes());
+    asked.extend(0_u32.to_be_bytes());
+    stream.write_all(&asked)?;
+    let head: [u8; 16] = read_array(stream)?;
+    let length = u32::from_be_bytes(read_array(stream)?);
+    let expected = [
+        &REPLY_MAGIC.to_be_bytes()[..],
+        &[OPTION_FIGURES.to_be_bytes(), REPLY_FIGURES.to_be_bytes()].concat(),
+    ];
+    if head[..] != expected.concat() || length > MAX_FIGURES {
+        return Err(nonsense("it serves a disk, but is no server of Unisono of this version"));
+    }
+    let mut figures = vec![0; length as usize];
+    stream.read_exact(&mut figures)?;
+    Ok(figures)
 }
 
 /// The replies to one option.
@@ -308,7 +349,7 @@ mod tests {
     fn negotiated(options: &[Vec<u8>]) -> (io::Result<Option<ClassId>>, Vec<u8>) {
         let bytes = [&[0, 0, 0, 3][..], &options.concat()].concat();
         let mut client = Sent { bytes: &bytes, replies: Vec::new() };
-        (negotiate(&mut client, &exports()), client.replies)
+        (negotiate(&mut client, &exports(), &|| b"{}".to_vec()), client.replies)
     }
 
     #[test]
@@ -348,6 +389,20 @@ mod tests {
             let error = negotiated(&[bytes]).0.expect_err("it must end");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
+    }
+
+    #[test]
+    fn a_server_of_unisono_has_figures_and_another_one_is_told_apart() {
+        let replies = negotiated(&[option(OPTION_FIGURES, &[]), option(OPTION_ABORT, &[])]).1;
+        let asked = |bytes: &[u8]| ask_for_figures(&mut Sent { bytes, replies: Vec::new() });
+        assert_eq!(asked(&replies).expect("it has them"), b"{}");
+        // another server refuses the option
+        let mut refused = replies.clone();
+        refused[18 + 12..18 + 16].copy_from_slice(&(OptionError::Unsupported as u32).to_be_bytes());
+        for other in [&refused[..], b"HTTP/1.1 400 Bad Request\r\n"] {
+            assert_eq!(asked(other).expect_err("no figures").kind(), io::ErrorKind::InvalidData);
+        }
+        assert_eq!(asked(b"").expect_err("closed").kind(), io::ErrorKind::UnexpectedEof);
     }
 
     proptest! {

@@ -33,8 +33,30 @@ mod server;
 pub use queue::DiskClassFigures;
 pub use server::{DiskFigures, DiskServer};
 
+use handshake::ask_for_figures;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A server answers within microseconds, unless it is stopped.
+const FIGURES_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reads the counters of a server at this socket, of the classes that this user may choose.
+pub fn figures_of(socket: &Path) -> Result<DiskFigures, DiskError> {
+    let read = || {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(FIGURES_TIMEOUT))?;
+        let figures = ask_for_figures(&mut stream).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::other(
+                "it turned this user away: the policy has no class for the user, or too many clients are connected",
+            ),
+            _ => error,
+        })?;
+        Ok(serde_json::from_slice(&figures)?)
+    };
+    read().map_err(|source: io::Error| DiskError::NoFigures { path: socket.to_owned(), source })
+}
 
 /// Why a disk is not served.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +77,10 @@ pub enum DiskError {
         "disk: this host has no user `{name}`, whom the class {class} names; write a name of /etc/passwd, or a number"
     )]
     UnknownUser { class: String, name: String },
+    #[error("{clients} clients use the class {class}, which the policy no longer has; disconnect them first")]
+    ClassInUse { class: String, clients: u64 },
+    #[error("{} tells no statistics: {source}; name the socket of a disk that is served here", path.display())]
+    NoFigures { path: PathBuf, source: io::Error },
     #[error("cannot listen at {}: {source}; choose the path of a socket that nobody serves", path.display())]
     Listen { path: PathBuf, source: io::Error },
     #[error("cannot sync the disk: {0}; writes since the last flush may be lost")]

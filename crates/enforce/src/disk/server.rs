@@ -5,7 +5,7 @@ use super::handshake::{Export, Exports};
 use super::nbd::ExportFacts;
 use super::queue::{DiskClassFigures, FailureNote, RequestQueue};
 use super::{DiskError, connection, policy};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::TryLockError;
 use std::io;
@@ -13,7 +13,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use unisono_fairqueue::{ClassId, Policy};
@@ -32,16 +32,31 @@ const OWNER: u32 = 0o600;
 
 /// A file or a block device that is served by the classes of a policy.
 pub struct DiskServer {
-    policy: Policy,
+    served: Mutex<Arc<ServedPolicy>>,
+    queue: RequestQueue,
     facts: ExportFacts,
-    /// The users who may choose each class, by class number; `None` for every user.
-    users: Vec<Option<Vec<u32>>>,
     backing: Backing,
+    clients: Clients,
     socket: Option<ServedSocket>,
 }
 
-/// The counters of a server at its end.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+/// The policy in force.
+struct ServedPolicy {
+    policy: Policy,
+    /// The users who may choose each class, by class number; `None` for every user.
+    users: Vec<Option<Vec<u32>>>,
+}
+
+impl ServedPolicy {
+    fn checked(policy: Policy, user_id: impl Fn(&str) -> Option<u32>) -> Result<Self, DiskError> {
+        policy::check(&policy)?;
+        let users = policy::users(&policy, user_id)?;
+        Ok(Self { policy, users })
+    }
+}
+
+/// The counters of a server.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DiskFigures {
     /// Clients that were accepted.
@@ -60,8 +75,7 @@ impl DiskServer {
         policy: Policy,
         user_id: impl Fn(&str) -> Option<u32>,
     ) -> Result<Self, DiskError> {
-        policy::check(&policy)?;
-        let users = policy::users(&policy, user_id)?;
+        let served = ServedPolicy::checked(policy, user_id)?;
         let refused = |source| DiskError::File { path: path.to_owned(), source };
         let file = disk_file::open(path, access).map_err(refused)?;
         let locked = match access {
@@ -77,7 +91,30 @@ impl DiskServer {
             return Err(DiskError::Empty { path: path.to_owned() });
         }
         let facts = ExportFacts { size, access };
-        Ok(Self { policy, facts, users, backing: Backing::new(file), socket: None })
+        let queue = RequestQueue::new(&served.policy);
+        Ok(Self {
+            served: Mutex::new(Arc::new(served)),
+            queue,
+            facts,
+            backing: Backing::new(file),
+            clients: Clients::default(),
+            socket: None,
+        })
+    }
+
+    /// Serves by another policy from now on: shares, purposes, deadlines, the rate, and the users who may
+    /// choose a class. Clients stay connected, and no request is lost. Fails, and changes nothing, if the
+    /// policy asks for something that a disk cannot keep, or lacks a class that a client uses.
+    pub fn change(&self, policy: Policy, user_id: impl Fn(&str) -> Option<u32>) -> Result<(), DiskError> {
+        let changed = ServedPolicy::checked(policy, user_id)?;
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queue.change(&changed.policy)?;
+        *served = Arc::new(changed);
+        Ok(())
+    }
+
+    fn served(&self) -> Arc<ServedPolicy> {
+        Arc::clone(&self.served.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the length of the disk in bytes.
@@ -85,8 +122,9 @@ impl DiskServer {
         self.facts.size
     }
 
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    /// Returns the names of the classes that clients may choose.
+    pub fn class_names(&self) -> Vec<String> {
+        self.queue.figures().into_iter().map(|class| class.name).collect()
     }
 
     /// Listens at a Unix socket with this file mode. Replaces a socket that a killed server has left.
@@ -117,10 +155,9 @@ impl DiskServer {
     ) -> Result<DiskFigures, DiskError> {
         let socket = self.socket.as_ref().ok_or(DiskError::Server(io::ErrorKind::NotConnected.into()))?;
         socket.listener.set_nonblocking(true).map_err(DiskError::Server)?;
-        let queue = RequestQueue::new(&self.policy);
-        let clients = Clients::default();
+        let Self { queue, clients, .. } = self;
         thread::scope(|scope| {
-            let _end = EndOnDrop { clients: &clients, queue: &queue };
+            let _end = EndOnDrop { clients, queue };
             for number in 0..depth.max(1) {
                 let thread = thread::Builder::new().name(format!("disk-{number}"));
                 thread.spawn_scoped(scope, || queue.work(&self.backing, note)).map_err(DiskError::Server)?;
@@ -128,26 +165,29 @@ impl DiskServer {
             while !is_over() {
                 let ready = poll::readable([socket.listener.as_fd()], Some(POLL_INTERVAL));
                 if ready.map_err(DiskError::Server)?[0] {
-                    self.accept(&socket.listener, scope, (&clients, &queue));
+                    self.accept(&socket.listener, scope);
                 }
             }
             Ok(())
         })?;
         self.backing.sync().map_err(DiskError::Sync)?;
-        let state = clients.state();
-        Ok(DiskFigures {
-            connections: state.accepted,
-            refused: state.refused,
-            classes: queue.figures(&self.policy.hierarchy),
-        })
+        Ok(self.figures())
     }
 
-    fn accept<'scope, 'env>(
-        &'env self,
-        listener: &UnixListener,
-        scope: &'scope thread::Scope<'scope, 'env>,
-        (clients, queue): (&'env Clients, &'env RequestQueue),
-    ) {
+    fn figures(&self) -> DiskFigures {
+        let state = self.clients.state();
+        DiskFigures { connections: state.accepted, refused: state.refused, classes: self.queue.figures() }
+    }
+
+    /// Returns the counters of the classes that a client may choose, as JSON.
+    fn figures_for(&self, exports: &Exports) -> Vec<u8> {
+        let mut figures = self.figures();
+        figures.classes.retain(|class| exports.offered().any(|export| export.name == class.name));
+        serde_json::to_vec(&figures).expect("it has only strings and numbers")
+    }
+
+    fn accept<'scope, 'env>(&'env self, listener: &UnixListener, scope: &'scope thread::Scope<'scope, 'env>) {
+        let clients = &self.clients;
         // fails if there are too many open files, or if the client has gone again; the other clients are
         // served
         let Ok((stream, _)) = listener.accept() else {
@@ -162,7 +202,7 @@ impl DiskServer {
         let client = thread::Builder::new().name("disk-client".to_owned());
         let serving = client.spawn_scoped(scope, move || {
             let _left = LeaveOnDrop { clients, number };
-            let served = connection::serve(&stream, &exports, queue);
+            let served = connection::serve(&stream, &exports, &self.queue, &|| self.figures_for(&exports));
             if served.is_err_and(|error| error.kind() == io::ErrorKind::InvalidData) {
                 clients.state().refused += 1;
             }
@@ -178,11 +218,12 @@ impl DiskServer {
     /// client's user.
     fn exports_of(&self, stream: &UnixStream) -> io::Result<Exports> {
         let user = local_socket::peer(stream)?.user;
+        let served = self.served();
         let may_use = |class: ClassId| {
-            let users = self.users[class.index()].as_ref();
+            let users = served.users[class.index()].as_ref();
             user == ROOT_USER || users.is_none_or(|users| users.contains(&user))
         };
-        let tree = &self.policy.hierarchy;
+        let tree = &served.policy.hierarchy;
         let exports: Vec<Export> = tree
             .classes()
             .filter(|(id, _)| tree.is_leaf(*id))
@@ -191,7 +232,7 @@ impl DiskServer {
         if !exports.iter().any(|export| export.is_permitted) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(Exports { facts: self.facts, exports, default: self.policy.default })
+        Ok(Exports { facts: self.facts, exports, default: served.policy.default })
     }
 }
 

@@ -36,7 +36,9 @@ mod steps;
 
 pub use fair::{BPF, FairQueue};
 
-use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, refuse_sockets};
+use crate::backend::{
+    Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, SocketShare, refuse_sockets,
+};
 use crate::containers;
 use crate::error::Error;
 use crate::group_weights::{self, GroupWeight};
@@ -47,6 +49,7 @@ use htb_classes::{ClassNumbers, FlowTurns, Longest, PlannedClass};
 use saved::{BeforeKernel, GsoMaxSize, Root, root_qdisc};
 pub(crate) use site::KernelBackend;
 use site::{HostDevice, KernelSite};
+pub(crate) use socket_leaves::ProgramName;
 pub use sockets::ShareError;
 pub(crate) use sockets::{AppliedPlan, LeafRequest};
 use std::fmt;
@@ -394,6 +397,10 @@ impl Backend for Kernel {
             return Err(self.site.removed("the classes"));
         }
         Ok(figures::live(&self.site.side, at, &policy, &record.before.numbers, &statistics))
+    }
+
+    fn sockets(&mut self) -> Result<Vec<SocketShare>, Error> {
+        self.socket_shares()
     }
 
     fn remove(&mut self) -> Result<(), Error> {

@@ -5,6 +5,7 @@
 //! reads it there. A scan of all sockets gives the list of leaves, and no other list exists that could differ
 //! from it.
 
+use std::fmt;
 use unisono_linux::bpf::SocketWords;
 
 /// The lowest number of a leaf. Classes of the policy have lower numbers.
@@ -13,6 +14,34 @@ pub(super) const FIRST_LEAF: u16 = 0xf000;
 pub(super) const MAX_LEAVES: usize = (u16::MAX - FIRST_LEAF) as usize + 1;
 /// The position of the class's number in the words at a socket. No class has the number 0.
 pub(super) const CLASS_WORD: usize = 1;
+/// The position of the first word of the program's name.
+const NAME_WORD: usize = 5;
+
+/// The bytes of a program's name that the kernel keeps (`TASK_COMM_LEN`).
+const NAME_BYTES: usize = 16;
+
+/// The name of the program that asked for a leaf; shorter names end with zeroes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ProgramName([u8; NAME_BYTES]);
+
+impl ProgramName {
+    /// Takes the first 16 bytes.
+    pub(crate) fn new(name: &str) -> Self {
+        let (mut bytes, length) = ([0; NAME_BYTES], name.len().min(NAME_BYTES));
+        bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for ProgramName {
+    /// A program chooses its name itself: bytes that a terminal would obey are written as `?`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
+        let name = String::from_utf8_lossy(&self.0[..length]);
+        let shown = |letter: char| if letter.is_control() { '?' } else { letter };
+        f.write_str(&name.chars().map(shown).collect::<String>())
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct SocketLeaf {
@@ -24,25 +53,36 @@ pub(super) struct SocketLeaf {
     pub(super) weight: f64,
     /// The user who requested the leaf.
     pub(super) user: u32,
+    pub(super) program: ProgramName,
 }
 
 impl SocketLeaf {
     /// Returns the words to store at the socket. `handle` is the discipline's number and the leaf's number.
     pub(super) fn words(self, handle: u32) -> SocketWords {
         let bits = self.weight.to_bits();
-        [handle, self.class.into(), bits as u32, (bits >> 32) as u32, self.user]
+        let mut words = [handle, self.class.into(), bits as u32, (bits >> 32) as u32, self.user, 0, 0, 0, 0];
+        for (word, bytes) in words[NAME_WORD..].iter_mut().zip(self.program.0.as_chunks().0) {
+            *word = u32::from_ne_bytes(*bytes);
+        }
+        words
     }
 
-    /// Reads a leaf from the words at a socket. Returns `None` if the words were cleared.
-    pub(super) fn from_words([handle, class, low, high, user]: SocketWords) -> Option<Self> {
+    /// `None`: the words were cleared.
+    pub(super) fn from_words(words: SocketWords) -> Option<Self> {
+        let [handle, class, low, high, user, name @ ..] = words;
         let leaf = (handle & 0xffff) as u16;
         let class = u16::try_from(class).ok().filter(|class| *class != 0)?;
         let weight = f64::from_bits(u64::from(high) << 32 | u64::from(low));
+        let mut program = ProgramName::default();
+        for (bytes, word) in program.0.as_chunks_mut().0.iter_mut().zip(name) {
+            *bytes = word.to_ne_bytes();
+        }
         (leaf >= FIRST_LEAF && weight.is_normal() && weight > 0.0).then_some(Self {
             leaf,
             class,
             weight,
             user,
+            program,
         })
     }
 }
@@ -58,10 +98,18 @@ mod tests {
 
     #[test]
     fn words_hold_the_leaf_and_cleared_ones_hold_none() {
-        let leaf = SocketLeaf { leaf: 0xf003, class: 7, weight: 0.25, user: 1000 };
+        let program = ProgramName::new("a-server-of-streams");
+        let leaf = SocketLeaf { leaf: 0xf003, class: 7, weight: 0.25, user: 1000, program };
         assert_eq!(SocketLeaf::from_words(leaf.words(0x556e_f003)), Some(leaf));
         assert_eq!(leaf.words(0x556e_f003)[CLASS_WORD], 7);
-        assert_eq!(SocketLeaf::from_words([0; 5]), None);
+        assert_eq!(SocketLeaf::from_words([0; 9]), None);
+    }
+
+    #[test]
+    fn a_name_is_cut_as_the_kernel_cuts_it_and_gives_a_terminal_no_orders() {
+        assert_eq!(ProgramName::new("a-server-of-streams").to_string(), "a-server-of-stre");
+        assert_eq!(ProgramName::new("\u{1b}[2J").to_string(), "?[2J");
+        assert_eq!(ProgramName::new("").to_string(), "");
     }
 
     #[test]

@@ -14,8 +14,9 @@
 use super::htb_classes::{self, ClassNumbers, HANDLE, PlannedClass};
 use super::saved::BeforeKernel;
 use super::site::{HostDevice, KernelBackend};
-use super::socket_leaves::{CLASS_WORD, FIRST_LEAF, MAX_LEAVES, SocketLeaf, free_number};
+use super::socket_leaves::{CLASS_WORD, FIRST_LEAF, MAX_LEAVES, ProgramName, SocketLeaf, free_number};
 use super::{HTB_BACKEND, Kernel};
+use crate::backend::SocketShare;
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};
 use std::collections::{HashMap, HashSet};
@@ -93,6 +94,7 @@ pub(crate) struct LeafRequest<'a> {
     pub(crate) class: &'a str,
     pub(crate) weight: f64,
     pub(crate) user: u32,
+    pub(crate) program: ProgramName,
 }
 
 /// The classes that were last set at a device, and the record of their policy.
@@ -218,6 +220,41 @@ impl Kernel {
         Ok(Some(HeldPolicy { record, policy, stored, host }))
     }
 
+    /// The sockets that have leaves of their own, sorted by class and leaf.
+    pub(super) fn socket_shares(&mut self) -> Result<Vec<SocketShare>, Error> {
+        let journal = self.site.journal()?;
+        let Some(record) = self.record(&journal)?.filter(|record| record.before.sockets.is_some()) else {
+            return Ok(Vec::new());
+        };
+        let policy = Arc::new(Policy::parse(&record.policy)?);
+        let Some(mut held) = self.held_sockets(&journal, &policy)? else { return Ok(Vec::new()) };
+        let counted: HashMap<u32, HtbStatistics> =
+            leaves_at(&mut held.host)?.into_iter().map(|class| (class.number, class)).collect();
+        let names =
+            held.policy.sockets.iter().map(|sockets| &held.policy.hierarchy.class(sockets.class).name);
+        let names: HashMap<u16, &String> =
+            names.map(|name| (held.record.before.numbers[name].own, name)).collect();
+        let mut shares: Vec<SocketShare> = held
+            .stored
+            .leaves
+            .iter()
+            .filter_map(|leaf| {
+                let counted = counted.get(&htb_classes::class_handle(leaf.leaf)).copied().unwrap_or_default();
+                Some(SocketShare {
+                    leaf: leaf.leaf,
+                    class: (*names.get(&leaf.class)?).clone(),
+                    program: leaf.program.to_string(),
+                    user: leaf.user,
+                    weight: leaf.weight,
+                    packets: counted.packets,
+                    bytes: counted.bytes,
+                })
+            })
+            .collect();
+        shares.sort_by(|one, other| (&one.class, one.leaf).cmp(&(&other.class, other.leaf)));
+        Ok(shares)
+    }
+
     /// Gives a socket a leaf of its own, or changes the leaf that it has.
     pub(crate) fn share_socket(
         &mut self,
@@ -227,7 +264,7 @@ impl Kernel {
         permits: impl Fn(&SocketClass) -> bool,
         applied: &mut Option<AppliedPlan>,
     ) -> Result<(), ShareError> {
-        let LeafRequest { class, weight, user } = request;
+        let LeafRequest { class, weight, user, program } = request;
         let device = self.site.device();
         let journal = self.site.journal()?;
         let _lock = journal.lock().map_err(Error::from)?;
@@ -262,7 +299,7 @@ impl Kernel {
                     .ok_or(ShareError::DeviceFull { device })?
             }
         };
-        let own = SocketLeaf { leaf, class: number, weight, user };
+        let own = SocketLeaf { leaf, class: number, weight, user, program };
         let leaves: Vec<SocketLeaf> = others.copied().chain([own]).collect();
         self.set_plan(&mut held, &leaves, applied)?;
         let words = own.words(htb_classes::class_handle(leaf));

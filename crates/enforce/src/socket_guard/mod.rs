@@ -21,12 +21,14 @@ pub use server::{GuardError, GuardServer};
 
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide};
-use crate::kernel::{AppliedPlan, HTB_BACKEND, Kernel, LeafRequest, ShareError};
+use crate::kernel::{AppliedPlan, HTB_BACKEND, Kernel, LeafRequest, ProgramName, ShareError};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use unisono_fairqueue::{Policy, SocketClass, TrafficDirection};
 use unisono_linux::Errno;
+use unisono_linux::local_socket::Peer;
+use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::socket::is_internet;
 use unisono_socket_shares::message::ShareRequest;
 
@@ -83,7 +85,8 @@ impl SocketGuard {
     }
 
     /// Gives a socket a leaf in the first policy that has the class.
-    fn share(&self, request: &ShareRequest, user: u32, socket: &OwnedFd) -> Result<(), ShareError> {
+    fn share(&self, request: &ShareRequest, peer: Peer, socket: &OwnedFd) -> Result<(), ShareError> {
+        let user = peer.user;
         if !is_internet(socket).map_err(ShareError::NoSocket)? {
             return Err(ShareError::NoSocket(Errno::AFNOSUPPORT.into()));
         }
@@ -106,7 +109,9 @@ impl SocketGuard {
         };
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let applied = applied.entry(side.clone()).or_default();
-        let wanted = LeafRequest { class, weight: *weight, user };
+        // the name is for people to read: it stays empty if the process is not visible here
+        let program = PinnedProcess::now(peer.process).and_then(|process| process.name()).unwrap_or_default();
+        let wanted = LeafRequest { class, weight: *weight, user, program: ProgramName::new(&program) };
         let permits = |sockets: &SocketClass| self.permits(sockets, user);
         Kernel::at(side.clone()).share_socket(policy, wanted, socket.as_fd(), permits, applied)
     }

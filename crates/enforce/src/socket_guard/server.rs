@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use unisono_linux::local_socket::Peer;
 use unisono_linux::{Errno, local_socket, poll};
 use unisono_socket_shares::message::{REQUEST_BYTES, ShareAnswer, ShareRequest};
 
@@ -112,18 +113,18 @@ impl GuardServer {
             thread::sleep(POLL_INTERVAL);
             return;
         };
-        let Ok(user) = local_socket::peer(&stream).map(|peer| peer.user) else { return };
-        if let Err(refused) = self.requests.enter(user) {
+        let Ok(peer) = local_socket::peer(&stream) else { return };
+        if let Err(refused) = self.requests.enter(peer.user) {
             answer(&stream, &refused);
             return;
         }
         let requests = Arc::clone(&self.requests);
         let client = thread::Builder::new().name("guard-client".to_owned()).spawn(move || {
-            let _left = OpenRequest { requests: &requests, user };
-            answer(&stream, &requests.guard.answer(&stream, user));
+            let _left = OpenRequest { requests: &requests, user: peer.user };
+            answer(&stream, &requests.guard.answer(&stream, peer));
         });
         if client.is_err() {
-            self.requests.leave(user);
+            self.requests.leave(peer.user);
         }
     }
 }
@@ -138,14 +139,14 @@ impl Drop for GuardServer {
 
 impl SocketGuard {
     /// Reads a request and grants or refuses it. The descriptor is closed before the answer.
-    fn answer(&self, stream: &UnixStream, user: u32) -> ShareAnswer {
+    fn answer(&self, stream: &UnixStream, peer: Peer) -> ShareAnswer {
         let mut bytes = [0; REQUEST_BYTES];
         let received = stream
             .set_read_timeout(Some(REQUEST_TIMEOUT))
             .and_then(|()| local_socket::receive_with(stream, &mut bytes));
         let request = ShareRequest::parse(&bytes);
         match (received, request) {
-            (Ok(Some(socket)), Some(request)) => match self.share(&request, user, &socket) {
+            (Ok(Some(socket)), Some(request)) => match self.share(&request, peer, &socket) {
                 Ok(()) => ShareAnswer::Done,
                 Err(error) => ShareAnswer::Refused { errno: error.errno(), text: error.to_string() },
             },

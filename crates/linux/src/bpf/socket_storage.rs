@@ -23,7 +23,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The words at a socket.
-pub type SocketWords = [u32; 5];
+pub type SocketWords = [u32; 9];
 
 const SOCKET_STORAGE: u32 = 24;
 const WITHOUT_PREALLOCATION: u32 = 1;
@@ -222,26 +222,27 @@ mod tests {
         let socket = || UdpSocket::bind("127.0.0.1:0").expect("a port is free");
         let (one, other) = (socket(), socket());
         assert_eq!(map.read(one.as_fd()).expect("a socket"), None);
-        map.set(one.as_fd(), &[1, 2, 3, 4, 5]).expect("a socket");
-        map.set(other.as_fd(), &[7; 5]).expect("a socket");
-        map.set(one.as_fd(), &[1, 2, 3, 4, 9]).expect("a socket");
+        map.set(one.as_fd(), &[1, 2, 3, 4, 5, 0, 0, 0, 0]).expect("a socket");
+        map.set(other.as_fd(), &[7; 9]).expect("a socket");
+        let changed = [1, 2, 3, 4, 9, 0, 0, 0, 8];
+        map.set(one.as_fd(), &changed).expect("a socket");
         let listed = || {
             let mut all = scan.run(&map).expect("it was loaded");
             all.sort_unstable();
             all
         };
-        assert_eq!(listed(), [[1, 2, 3, 4, 9], [7; 5]]);
+        assert_eq!(listed(), [changed, [7; 9]]);
         let again = SocketStorage::open(map.id().expect("it has one")).expect("it is open");
-        assert_eq!(again.read(other.as_fd()).expect("a socket"), Some([7; 5]));
+        assert_eq!(again.read(other.as_fd()).expect("a socket"), Some([7; 9]));
         StorageScan::clearing(1, &[8, 2]).expect("as the other").run(&map).expect("it was loaded");
-        assert_eq!(listed(), [[0; 5], [1, 2, 3, 4, 9]]);
+        assert_eq!(listed(), [[0; 9], changed]);
         drop(other);
         drop(one);
         while !listed().is_empty() {
             std::thread::yield_now();
         }
         let file = File::open("/proc/self/stat").expect("proc is mounted");
-        let refused = map.set(file.as_fd(), &[1; 5]).expect_err("it is no socket");
+        let refused = map.set(file.as_fd(), &[1; 9]).expect_err("it is no socket");
         assert_eq!(refused.raw_os_error(), Some(libc::ENOTSOCK));
     }
 }

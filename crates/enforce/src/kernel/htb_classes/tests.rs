@@ -91,7 +91,7 @@ fn leaves_of_sockets_share_their_class_with_its_other_packets() {
     );
     let numbers = number(&policy, &ClassNumbers::new(), FlowTurns::Known).expect("few classes");
     let class = numbers["video"].own;
-    let socket = |leaf, weight| SocketLeaf { leaf, class, weight, user: 1000 };
+    let socket = |leaf, weight| SocketLeaf { leaf, class, weight, user: 1000, program: Default::default() };
     let sockets = [socket(0xf000, 3.0), socket(0xf001, 1.0), SocketLeaf { class: 99, ..socket(0xf002, 1.0) }];
     let longest = Longest { sent: 3000, arriving: 3000 };
     let plan = plan(&policy, &numbers, longest, Tuning::ByWeight, &sockets);
