@@ -54,9 +54,9 @@ impl LogFlags {
         self.log.as_deref()
     }
 
-    /// Returns the broker with its log. Damage of the log is reported on standard error.
-    pub(super) fn add_to(&self, broker: Broker) -> anyhow::Result<Broker> {
-        let Some(path) = &self.log else { return Ok(broker) };
+    /// Opens the log and gives it to the broker. Damage of the log is reported on standard error.
+    pub(super) fn add_to(&self, broker: &mut Broker) -> anyhow::Result<()> {
+        let Some(path) = &self.log else { return Ok(()) };
         let mut kept = Vec::new();
         for pattern in &self.log_topics {
             kept.push(pattern.parse().map_err(|error| Failure::Usage(format!("--log-topics: {error}")))?);
@@ -65,12 +65,13 @@ impl LogFlags {
         let log = open(path, LogBounds { bytes: self.log_bytes, age })?;
         let boot = std::fs::read_to_string(BOOT).with_context(|| format!("cannot read {BOOT}"))?;
         let time_ahead = log.time_ahead(boot.trim_end(), now(), wall_ahead())?;
-        let broker = broker.with_log(log, time_ahead, kept).confirming_messages(self.log_mqtt);
-        let broker = broker.keeping_again(now())?;
+        broker.add_log(log, time_ahead, kept);
+        broker.confirm_messages(self.log_mqtt);
+        broker.keep_again(now())?;
         for damage in broker.log_damage() {
             eprintln!("warning: {damage}");
         }
-        Ok(broker)
+        Ok(())
     }
 }
 

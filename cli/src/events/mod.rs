@@ -19,6 +19,7 @@ mod settings;
 mod show;
 mod subscribe;
 mod sweep;
+mod take_over;
 mod top;
 mod user;
 

@@ -7,6 +7,7 @@ use super::metrics::openmetrics;
 use super::policy::mode;
 use super::settings::SettingsFiles;
 use super::show::counters;
+use super::take_over::Successor;
 use super::user::{BecomeUser, NextUser};
 use crate::exit::{self, Failure};
 use crate::flags::one_of;
@@ -15,18 +16,18 @@ use crate::output;
 use crate::service::{self, ServiceNotices};
 use anyhow::Context as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    AuditFile, Exposure, Limits, ReloadAsker, ServeError, Server, TlsService, WebEncryption,
+    AuditFile, Exposure, Limits, ReloadAsker, ServeEnd, ServeError, Server, SocketOrigin, TlsService,
+    WebEncryption,
 };
 use unisono_events_client::{BrokerAddress, CertifiedFiles, ChannelWait, Statistics, default_socket};
 
-use unisono_enforce::metrics::{self, ScrapeListener};
+use unisono_enforce::metrics::{self, NameOwned, ScrapeListener};
 use unisono_linux::resource_limit::raise_open_files;
 use unisono_linux::{activation, interrupt};
 
@@ -45,6 +46,7 @@ Examples:
   unisono events serve --mqtt 127.0.0.1:1883        also for mosquitto_pub, paho, rumqttc and the like
   unisono events serve --mqtt ws:127.0.0.1:9001     also for pages in a browser, by MQTT.js
   unisono events serve --log ~/events               suppliers may ask for durability, consumers may resume
+  unisono events serve --log ~/events --take-over   the same, in place of the broker that serves there now
   unisono events serve policy.toml --mode 660       classes of a policy; programs of your group may connect")]
 pub(crate) struct Args {
     /// Classes and their weights
@@ -108,12 +110,22 @@ pub(crate) struct Args {
     /// When root starts it: the user to become once it listens, as a name or as UID or UID:GID
     ///
     /// Without this option the broker becomes a user that owns nothing and that no other process has. The
-    /// broker gives the log to its user. That user needs access to the directories above the log. With
-    /// `root` the broker stays root.
+    /// broker gives the log to its user; with --take-over the log's owner is that user. It needs access to
+    /// the directories above the log. With `root` the broker stays root.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     #[command(flatten)]
     log: LogFlags,
+    /// Take the place of the broker that serves at the first path of --listen: its sockets and its log. No
+    /// client is refused meanwhile
+    ///
+    /// Give the options of that broker, with the same --log; sockets that this one does not name are closed.
+    /// That broker serves until this one has read and checked all its files; if this one fails, it serves on.
+    /// Clients then connect again (--reconnect), and with a log no acknowledged event and no MQTT session is
+    /// lost. Without a broker there, this one starts as usual. Only root and that broker's user may ask for
+    /// this.
+    #[arg(long)]
+    take_over: bool,
     /// Append a line to this file for each connection, request and refusal: who, from where, what, done or
     /// refused (JSON Lines)
     ///
@@ -167,10 +179,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         permissions: args.permissions.clone(),
         tokens: args.tokens.clone(),
     };
-    let broker = args.log.add_to(files.broker(limits)?)?;
+    let broker = files.broker(limits)?;
     let audit = args.audit.as_deref().map(AuditFile::open).transpose();
     let audit = audit.map_err(|error| Failure::Usage(error.to_string()))?;
-    let broker = if audit.is_some() { broker.with_audit() } else { broker };
+    let mut broker = if audit.is_some() { broker.with_audit() } else { broker };
     let mut addresses = Vec::new();
     for listen in &args.listen {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();
@@ -188,9 +200,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             other => other,
         });
     }
+    let predecessor = if args.take_over { Successor::ask(&addresses, &args.log)? } else { None };
+    if predecessor.is_none() {
+        args.log.add_to(&mut broker)?;
+    }
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
     let mut server = Server::new(broker, args.wait)?;
     server.set_note_handler(|text| eprintln!("note: {text}"));
+    let has_activation = inherit(&mut server)?;
+    let successor = predecessor.map(|asked| asked.inherit(&mut server));
     if let Some(file) = audit {
         server.audit_to(file, Box::new(|error| exit::print_error(&format!("warning: {error}"))));
     }
@@ -235,11 +253,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let certificates = [&args.certificate, &args.key, &args.client_authority, &args.revocations];
     let certificates = certificates.into_iter().flatten().map(PathBuf::as_path);
+    let user = match &successor {
+        Some(successor) if user == NextUser::Unused => successor.user().unwrap_or(user),
+        _ => user,
+    };
     let become_user =
         BecomeUser { user, log: args.log.path(), files: files.paths().chain(certificates).collect() };
-    let addresses = (addresses.as_slice(), access, exposure);
-    let statistics =
-        serve_at(server, addresses, (args.json, args.metrics.as_deref()), (&become_user, &files))?;
+    let serving = ServePlan {
+        server,
+        addresses: &addresses,
+        has_activation,
+        access,
+        exposure,
+        quiet: args.json,
+        metrics: args.metrics.as_deref(),
+        become_user: &become_user,
+        files: &files,
+        successor,
+    };
+    let statistics = serving.run()?;
     match args.json {
         true => output::answer(&machine_output::json("unisono-events-statistics-1", &statistics)?)?,
         false => output::answer(counters(&statistics).trim_end())?,
@@ -258,9 +290,31 @@ pub(crate) fn serve(
     let become_user = BecomeUser { user: NextUser::chosen(user)?, log: None, files: files.paths().collect() };
     let mut server = Server::new(files.broker(Limits::default())?, ChannelWait::Sleep)?;
     server.set_note_handler(|text| eprintln!("note: {text}"));
+    let has_activation = inherit(&mut server)?;
     let access =
         AccessConditions { mode, has_permissions: server.has_permissions(), ..AccessConditions::default() };
-    serve_at(server, (addresses, access, exposure), (quiet, None), (&become_user, files))
+    let (become_user, metrics, successor) = (&become_user, None, None);
+    let serving = ServePlan {
+        server,
+        addresses,
+        has_activation,
+        access,
+        exposure,
+        quiet,
+        metrics,
+        become_user,
+        files,
+        successor,
+    };
+    serving.run()
+}
+
+/// Passes the sockets of systemd to a server. Returns whether there are any.
+fn inherit(server: &mut Server) -> anyhow::Result<bool> {
+    let sockets = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
+    let any = !sockets.is_empty();
+    server.inherit(sockets, SocketOrigin::ServiceManager);
+    Ok(any)
 }
 
 /// An address at which MQTT clients may connect.
@@ -289,74 +343,105 @@ fn mqtt_address(text: &str) -> Result<MqttAddress, String> {
     Ok(make(found.ok_or_else(|| "the host has no address".to_owned())?))
 }
 
-fn refused(error: ServeError) -> anyhow::Error {
+pub(super) fn refused(error: ServeError) -> anyhow::Error {
     match error {
         ServeError::Wait(_) | ServeError::Transport(_) => error.into(),
         other => Failure::Usage(other.to_string()).into(),
     }
 }
 
-fn serve_at(
-    mut server: Server,
-    (addresses, access, exposure): (&[BrokerAddress], AccessConditions, Exposure),
-    (quiet, metrics): (bool, Option<&str>),
-    (become_user, files): (&BecomeUser<'_>, &SettingsFiles),
-) -> anyhow::Result<Statistics> {
-    let files = files.clone();
-    server.set_settings_reader(Box::new(move || files.read().map_err(|error| error.to_string())));
-    let hides_names = server.has_permissions();
-    interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
-    let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
-    let own = [BrokerAddress::Shared(default_socket())];
-    let addresses = if inherited.is_empty() && addresses.is_empty() { &own } else { addresses };
-    let mut opened = Vec::new();
-    for socket in inherited {
-        opened.extend(path_of(&socket)?.map(BrokerAddress::Shared));
-        server.listen_inherited(socket).map_err(refused)?;
-    }
-    // `--listen` may name a socket that systemd has already opened
-    for address in addresses.iter().filter(|address| !opened.contains(address)) {
-        let listening = server.listen(address, access.mode, exposure).map_err(refused)?;
-        if !quiet {
-            eprintln!("serving at {listening}; {}; Ctrl-C ends it", access.native(&listening));
-        }
-    }
-    let scrapes = metrics.map(|place| listen_for_scrapes(place, exposure)).transpose()?;
-    let mut names = server.names().to_vec();
-    if let Some(ScrapeListener::Unix(_, path)) = &scrapes {
-        names.push(path.clone());
-    }
-    let service = ServiceNotices::connect();
-    let sweeper = become_user.go(&server, &names, quiet)?;
-    let (window, reloads) = (server.window(), server.reload_bell());
-    let is_over = AtomicBool::new(false);
-    let text = || {
-        let statistics = window.ask(SCRAPE_TIMEOUT).ok_or("the broker does not answer")?;
-        // every user of the host can connect to a TCP address, so only a Unix socket shows the names
-        let is_for_owner = matches!(scrapes, Some(ScrapeListener::Unix(..)));
-        Ok(openmetrics(if is_for_owner || !hides_names {
-            statistics
-        } else {
-            statistics.without_names()
-        }))
-    };
-    std::thread::scope(|scope| {
-        if let Some(listener) = &scrapes {
-            scope.spawn(|| metrics::serve_scrapes(listener, text, || is_over.load(Ordering::Relaxed)));
-        }
-        let _over = SetOnDrop(&is_over);
-        service.ready();
-        server.serve(&|| {
-            service.alive();
-            if let Some(hang_up) = interrupt::hung_up() {
-                reloads.ring(ReloadAsker::Signal { user: hang_up.sender });
+/// A server with all that it needs to serve.
+struct ServePlan<'a> {
+    server: Server,
+    addresses: &'a [BrokerAddress],
+    /// Whether systemd has opened sockets.
+    has_activation: bool,
+    access: AccessConditions,
+    exposure: Exposure,
+    quiet: bool,
+    metrics: Option<&'a str>,
+    become_user: &'a BecomeUser<'a>,
+    files: &'a SettingsFiles,
+    /// None: the server takes no other broker's place.
+    successor: Option<Successor<'a>>,
+}
+
+impl ServePlan<'_> {
+    /// Listens at the addresses, and serves until a signal, or until another broker takes over.
+    fn run(self) -> anyhow::Result<Statistics> {
+        let Self { mut server, access, exposure, quiet, become_user, successor, .. } = self;
+        let files = self.files.clone();
+        server.set_settings_reader(Box::new(move || files.read().map_err(|error| error.to_string())));
+        let hides_names = server.has_permissions();
+        interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
+        let own = [BrokerAddress::Shared(default_socket())];
+        let is_default = !self.has_activation && self.addresses.is_empty();
+        // `--listen` may name a socket that systemd or the other broker has already opened
+        for address in if is_default { &own } else { self.addresses } {
+            let listening = server.listen(address, access.mode, exposure).map_err(refused)?;
+            if !quiet {
+                eprintln!("serving at {listening}; {}; Ctrl-C ends it", access.native(&listening));
             }
-            interrupt::caught().is_some()
-        })
-    })?;
-    let statistics = server.broker().statistics(unisono_events_client::now());
-    drop((service, server, scrapes, sweeper));
-    Ok(statistics)
+        }
+        let scrapes = self.metrics.map(|place| listen_for_scrapes(&mut server, place, exposure));
+        let mut scrapes = scrapes.transpose()?;
+        for left in server.listen_at_inherited().map_err(refused)? {
+            eprintln!(
+                "note: the broker served at {left} until now, and this one does not: no option names it"
+            );
+        }
+        if let Some(listener) = &scrapes {
+            server.hand_over_too(listener.as_fd().try_clone_to_owned()?);
+        }
+        let predecessor = successor.map(|successor| successor.release(&mut server)).transpose()?;
+        let mut names = server.names().to_vec();
+        if let Some(listener) = &mut scrapes {
+            listener.own_name(NameOwned::Yes);
+            names.extend(listener.path().map(Path::to_owned));
+        }
+        let service = ServiceNotices::connect();
+        let sweeper = become_user.go(&server, &names, quiet)?;
+        let (window, reloads) = (server.window(), server.reload_bell());
+        let is_over = AtomicBool::new(false);
+        let text = || {
+            let statistics = window.ask(SCRAPE_TIMEOUT).ok_or("the broker does not answer")?;
+            // every user of the host can connect to a TCP address, so only a Unix socket shows the names
+            let is_for_owner = scrapes.as_ref().is_some_and(|listener| listener.path().is_some());
+            Ok(openmetrics(if is_for_owner || !hides_names {
+                statistics
+            } else {
+                statistics.without_names()
+            }))
+        };
+        let end = std::thread::scope(|scope| {
+            if let Some(listener) = &scrapes {
+                scope.spawn(|| metrics::serve_scrapes(listener, text, || is_over.load(Ordering::Relaxed)));
+            }
+            let _over = SetOnDrop(&is_over);
+            if let Some(predecessor) = predecessor {
+                predecessor.end();
+            }
+            service.ready();
+            server.serve(&|| {
+                service.alive();
+                if let Some(hang_up) = interrupt::hung_up() {
+                    reloads.ring(ReloadAsker::Signal { user: hang_up.sender });
+                }
+                interrupt::caught().is_some()
+            })
+        })?;
+        let statistics = server.broker().statistics(unisono_events_client::now());
+        // the other broker's sockets have these names now
+        if end == ServeEnd::TakenOver {
+            scrapes.iter_mut().for_each(|listener| listener.own_name(NameOwned::No));
+        }
+        drop((service, server, scrapes));
+        match (end, sweeper) {
+            (ServeEnd::TakenOver, Some(sweeper)) => sweeper.leave_sockets(),
+            (_, sweeper) => drop(sweeper),
+        }
+        Ok(statistics)
+    }
 }
 
 /// Ends the thread that answers scrapes, even if the broker panics: the thread scope would otherwise wait for
@@ -369,21 +454,33 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Returns the path of a listening Unix socket.
-fn path_of(socket: &OwnedFd) -> std::io::Result<Option<PathBuf>> {
-    let address = UnixListener::from(socket.try_clone()?).local_addr();
-    Ok(address.ok().and_then(|address| address.as_pathname().map(PathBuf::from)))
-}
-
 /// Time that a monitoring program waits for the broker to compute the answer in its main loop.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn listen_for_scrapes(place: &str, exposure: Exposure) -> anyhow::Result<ScrapeListener> {
-    let reached = place.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
+fn listen_for_scrapes(
+    server: &mut Server,
+    place: &str,
+    exposure: Exposure,
+) -> anyhow::Result<ScrapeListener> {
+    let address = place.parse::<SocketAddr>().ok();
+    let reached = address.is_some_and(|address| !address.ip().is_loopback());
     if reached && exposure == Exposure::Loopback {
         let what =
             format!("{place} can be reached from other hosts; name a loopback address, or say --insecure");
         return Err(Failure::Usage(what).into());
     }
-    service::listen_for_scrapes(place)
+    let inherited = match address {
+        Some(address) => server.inherited_tcp(address),
+        None => server.inherited_unix(Path::new(place)),
+    };
+    match inherited {
+        Some(socket) => {
+            if address.is_none() {
+                // by the new change time, the process that removes the other broker's sockets leaves this one
+                std::fs::set_permissions(place, std::fs::metadata(place)?.permissions())?;
+            }
+            Ok(ScrapeListener::at(place, socket)?)
+        }
+        None => service::listen_for_scrapes(place),
+    }
 }

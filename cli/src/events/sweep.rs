@@ -3,9 +3,9 @@
 //! A broker started by root listens at sockets in root's directories. Once it is another user, it may not
 //! remove them. So a second process stays root. It waits for the end of file on a pipe from the broker, which
 //! means that the broker has ended, by a signal or otherwise. Then it removes the sockets, unless another
-//! broker has replaced them.
+//! broker has replaced them or taken over.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     privilege::never_more()?;
     // systemd signals all processes of a service, but this process must outlive the broker
     interrupt::ignore()?;
-    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let mut word = Vec::new();
+    std::io::stdin().read_to_end(&mut word)?;
+    if word == LEAVE {
+        return Ok(ExitCode::SUCCESS);
+    }
     for (path, identity_then) in theirs {
         if identity_then.is_some() && identity(path) == identity_then {
             // the socket may be gone already
@@ -35,6 +39,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// The word of a broker whose sockets belong to another broker now.
+const LEAVE: &[u8] = b"leave";
 
 /// Returns data that distinguishes a file from another file that replaced it.
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
@@ -53,6 +60,14 @@ impl SocketSweeper {
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Self)
+    }
+
+    /// Has the process leave the sockets, because another broker has taken over.
+    pub(super) fn leave_sockets(mut self) {
+        if let Some(stdin) = &mut self.0.stdin {
+            // a process that is gone removes nothing
+            let _ = stdin.write_all(LEAVE);
+        }
     }
 }
 

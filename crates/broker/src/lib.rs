@@ -51,7 +51,8 @@ pub use limits::{LimitLine, Limits};
 pub use name_owner::NameOwner;
 pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError, Tokens};
 pub use server::{
-    Exposure, OWNER, ReloadBell, ServeError, Server, SettingsReader, StatisticsWindow, WebEncryption,
+    Exposure, OWNER, ReloadBell, ServeEnd, ServeError, Server, SettingsReader, SocketOrigin,
+    StatisticsWindow, WebEncryption,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};

@@ -1,7 +1,7 @@
 //! Tasks that the broker gives to the server, and numbers of clients and paths.
 
 use crate::body::EventBody;
-use unisono_events_wire::Destination;
+use unisono_events_wire::{Destination, TakeOverStep};
 use unisono_linux::clock::Instant;
 
 /// The number of a connected program.
@@ -41,6 +41,10 @@ pub enum Task {
     /// [`Broker::reload`](crate::Broker::reload), or their error to
     /// [`Broker::reload_refused`](crate::Broker::reload_refused).
     Reload { client: ClientId },
+    /// Carry out a step of the hand-over to this program, and report the result with
+    /// [`Broker::taken_over`](crate::Broker::taken_over) or
+    /// [`Broker::take_over_refused`](crate::Broker::take_over_refused).
+    TakeOver { client: ClientId, step: TakeOverStep },
     /// End a program's connection; the broker has forgotten the program.
     SendAway { client: ClientId },
 }

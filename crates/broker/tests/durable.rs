@@ -21,9 +21,10 @@ fn broker(directory: &Path, bounds: LogBounds) -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let log = EventLog::open(&directory.join("log"), bounds).expect("the log opens");
     let kept = vec!["kept/#".parse().expect("a pattern")];
-    let broker =
+    let mut broker =
         Broker::new(tree.expect("it is sound"), Limits::default()).with_log(log, Duration::ZERO, kept);
-    broker.keeping_again(now()).expect("the log is read")
+    broker.keep_again(now()).expect("the log is read");
+    broker
 }
 
 /// The part of a test that runs while one broker serves at a path.

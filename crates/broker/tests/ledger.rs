@@ -40,11 +40,10 @@ fn broker(log: &Path) -> Broker {
     let rules = Permissions::parse(rules, &|_| None).expect("it is sound");
     let limits = Limits { memory: 2 * OF_USER, memory_of_user: OF_USER, ..Limits::default() };
     let log = EventLog::open(log, LogBounds::default()).expect("it is empty");
-    let broker = Broker::new(tree.expect("it is sound"), limits).with_permissions(rules);
+    let mut broker = Broker::new(tree.expect("it is sound"), limits).with_permissions(rules);
+    broker.add_log(log, unisono_events_client::Duration::ZERO, Vec::new());
+    broker.keep_again(Instant::from_nanos(1)).expect("it is read");
     broker
-        .with_log(log, unisono_events_client::Duration::ZERO, Vec::new())
-        .keeping_again(Instant::from_nanos(1))
-        .expect("it is read")
 }
 
 fn measure(kind: &str) {

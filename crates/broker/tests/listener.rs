@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration as StdDuration;
-use unisono_broker::{Broker, ClientId, Limits, ServeError, Server, Task};
+use unisono_broker::{Broker, ClientId, Limits, ServeError, Server, SocketOrigin, Task};
 use unisono_events_client::{ChannelWait, Client, Duration, Greeting, Instant};
 use unisono_events_wire::Frame;
 use unisono_events_wire::transport::{
@@ -84,7 +84,8 @@ fn a_socket_that_cannot_accept_ends_the_broker() {
 fn a_socket_of_systemd_that_does_not_listen_is_refused() {
     let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     let datagrams = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
-    assert!(matches!(server.listen_inherited(datagrams), Err(ServeError::NoListener)));
+    server.inherit([datagrams], SocketOrigin::ServiceManager);
+    assert!(matches!(server.listen_at_inherited(), Err(ServeError::NoListener)));
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod revocations;
 mod ring_deadlines;
 mod squatters;
 mod starvation;
+mod take_over;
 mod tls;
 mod trial;
 mod turns;

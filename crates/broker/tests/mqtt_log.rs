@@ -96,8 +96,9 @@ struct Packets(Broker);
 
 impl Packets {
     fn new(directory: &Path) -> Self {
-        let broker = broker(directory, 16 << 20).confirming_messages(Durability::Synced);
-        let mut broker = broker.keeping_again(Instant::from_nanos(1)).expect("it is read");
+        let mut broker = broker(directory, 16 << 20);
+        broker.confirm_messages(Durability::Synced);
+        broker.keep_again(Instant::from_nanos(1)).expect("it is read");
         assert!(broker.connected_by_mqtt(Instant::from_nanos(1), CLIENT, TransportPeer::User(0)));
         let mut packets = Self(broker);
         // a session that outlives its connection by 60 s

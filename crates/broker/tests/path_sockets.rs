@@ -317,7 +317,9 @@ fn a_program_that_cannot_be_waited_for_is_closed_and_the_broker_serves_on() {
     }
     stop.store(true, Ordering::Relaxed);
     match serving.join().expect("it does not panic") {
-        Ok(served) => served.expect("one program's trouble is not the broker's"),
+        Ok(served) => {
+            served.expect("one program's trouble is not the broker's");
+        }
         Err(error) => eprintln!("skipped: no filters here: {error}"),
     }
 }

@@ -164,6 +164,7 @@ proptest! {
                         asked.retain(|other| *other != channel);
                     }
                     Task::Unreliable { .. } | Task::Note { .. } | Task::Reload { .. } => {}
+                    Task::TakeOver { .. } => {}
                     Task::Answer { head, .. } => { Frame::read(&head).expect("a broker writes frames"); }
                     Task::SendAway { .. } => {}
                     Task::Order { .. } | Task::Introduce { .. } | Task::Pass { .. } | Task::Forget { .. } => {

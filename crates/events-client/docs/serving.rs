@@ -47,7 +47,9 @@ impl ServedBroker {
         server.listen_unix(&directory.path().join("events"), unisono_broker::OWNER).expect("it listens");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let serving = move || server.serve(&|| stopped.load(Ordering::Relaxed)).expect("it serves");
+        let serving = move || {
+            server.serve(&|| stopped.load(Ordering::Relaxed)).expect("it serves");
+        };
         Self { stop, thread: Some(std::thread::spawn(serving)), directory }
     }
 

@@ -126,8 +126,9 @@
 mod client;
 
 pub use client::{
-    AsyncClient, Client, ClientOptions, Error, EventDraft, EventLoan, PathHandle, PublishProgress,
-    PublishReceipt, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
+    AsyncClient, Client, ClientOptions, Error, EventDraft, EventLoan, PathHandle, Predecessor,
+    PublishProgress, PublishReceipt, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle,
+    TopicHandle,
 };
 pub use unisono_events_wire::frame::MAX_KEY;
 pub use unisono_events_wire::interrupt;

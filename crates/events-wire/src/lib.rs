@@ -30,6 +30,7 @@ mod reload;
 mod ring;
 mod spec;
 mod statistics;
+mod take_over;
 pub mod tls;
 mod topic_names;
 pub mod transport;
@@ -54,6 +55,7 @@ pub use spec::{
 pub use statistics::{
     ClassStatistics, ConsumerStatistics, DelayDistribution, LogStatistics, OTHERS, Statistics,
 };
+pub use take_over::{TakeOverReport, TakeOverStep};
 pub use tls::{
     CertificateChain, CertifiedFiles, ClientCertificateCheck, TlsCertificates, TlsClient, TlsError,
     TlsService, Uncertified,

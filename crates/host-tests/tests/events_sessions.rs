@@ -18,6 +18,8 @@ use unisono_host_tests::{TestOutcome, host_tests, one_in, program};
 
 const KILLS: u32 = 20;
 const PUBREL: u8 = 0x62;
+/// A connection may wait in the socket's queue until a broker serves.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn serve(address: &str, directory: &Path) -> Child {
     let mut command = Command::new(program::unisono());
@@ -27,12 +29,12 @@ fn serve(address: &str, directory: &Path) -> Child {
 }
 
 /// A connection of MQTT 3.1.1 whose session outlives it.
-struct MqttLink(TcpStream);
+pub(crate) struct MqttLink(TcpStream);
 
 impl MqttLink {
     /// Connects; tries again while there is no broker. Returns the connection, and whether the broker had a
     /// session for it.
-    fn connect(address: &str, name: &str) -> (Self, bool) {
+    pub(crate) fn connect(address: &str, name: &str) -> (Self, bool) {
         loop {
             if let Ok(stream) = TcpStream::connect(address)
                 && let Ok(found) = Self::greet(stream, name)
@@ -43,16 +45,23 @@ impl MqttLink {
         }
     }
 
-    fn greet(stream: TcpStream, name: &str) -> io::Result<(Self, bool)> {
+    pub(crate) fn greet(stream: TcpStream, name: &str) -> io::Result<(Self, bool)> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_millis(200)))?;
+        stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
         let mut link = Self(stream);
         let head =
             [0x10, 12 + name.len() as u8, 0, 4, b'M', b'Q', b'T', b'T', 4, 0, 0, 0, 0, name.len() as u8];
         link.0.write_all(&[&head, name.as_bytes()].concat())?;
         let (_, answer) = link.packet()?.ok_or(io::ErrorKind::TimedOut)?;
         assert_eq!(answer[1], 0, "CONNACK");
+        link.0.set_read_timeout(Some(Duration::from_millis(200)))?;
         Ok((link, answer[0] == 1))
+    }
+
+    /// Subscribes to the topic of the test, and waits for the answer.
+    pub(crate) fn subscribe(&mut self, qos: u8) {
+        self.0.write_all(&[0x82, 6, 0, 1, 0, 1, b't', qos]).expect("it serves");
+        while self.packet().expect("it serves").is_none_or(|(kind, _)| kind != 0x90) {}
     }
 
     /// Receives a packet of fewer than 128 bytes. Returns `None` if none arrives within the time limit.
@@ -76,7 +85,7 @@ impl MqttLink {
 }
 
 /// Publishes numbers, one exchange after the other. `written` counts the completed exchanges.
-fn write(address: &str, written: &AtomicU32, is_over: &AtomicBool) {
+pub(crate) fn write(address: &str, written: &AtomicU32, is_over: &AtomicBool) {
     let (mut number, mut has_receipt, mut is_again) = (0_u32, false, false);
     loop {
         let (mut link, _) = MqttLink::connect(address, "writer");
@@ -109,7 +118,12 @@ fn write(address: &str, written: &AtomicU32, is_over: &AtomicBool) {
 }
 
 /// Receives until all numbers that were written have arrived. Returns them in the order of arrival.
-fn read(address: &str, (name, qos): (&str, u8), written: &AtomicU32, is_written: &AtomicBool) -> Vec<u32> {
+pub(crate) fn read(
+    address: &str,
+    (name, qos): (&str, u8),
+    written: &AtomicU32,
+    is_written: &AtomicBool,
+) -> Vec<u32> {
     let (mut received, mut got) = (BTreeSet::new(), Vec::new());
     loop {
         let (mut link, found) = MqttLink::connect(address, name);
@@ -153,8 +167,7 @@ fn sessions_outlive_a_broker_that_is_killed_at_any_moment() -> TestOutcome {
     for (name, qos) in [("one", 1), ("two", 2)] {
         let (mut link, found) = MqttLink::connect(&address, name);
         assert!(!found);
-        link.0.write_all(&[0x82, 6, 0, 1, 0, 1, b't', qos]).expect("it serves");
-        while link.packet().expect("it serves").is_none_or(|(kind, _)| kind != 0x90) {}
+        link.subscribe(qos);
     }
     let (one, two) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| write(&address, &written, &is_over));

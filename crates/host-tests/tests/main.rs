@@ -9,6 +9,7 @@ mod doctor;
 mod events_address;
 mod events_commands;
 mod events_full_disk;
+mod events_hand_over;
 mod events_joined;
 mod events_languages;
 mod events_memory;
@@ -88,6 +89,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("events_address", events_address::TESTS),
     ("events_commands", events_commands::TESTS),
     ("events_full_disk", events_full_disk::TESTS),
+    ("events_hand_over", events_hand_over::TESTS),
     ("events_joined", events_joined::TESTS),
     ("events_languages", events_languages::TESTS),
     ("events_memory", events_memory::TESTS),

@@ -53,6 +53,8 @@ pub enum AuditAction {
     Publish,
     /// The broker's files were read again.
     Reload,
+    /// Another process asked to serve at the broker's sockets.
+    TakeOver,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]

@@ -168,7 +168,15 @@ impl Broker {
         }
     }
 
-    /// Adds entries for introductions of suppliers to consumers.
+    /// Enters that a process may serve after this broker, or why it may not.
+    pub(super) fn audit_take_over(&mut self, client: ClientId, why: Option<&str>) {
+        let outcome = if why.is_some() { AuditOutcome::Refused } else { AuditOutcome::Done };
+        if let Some((trail, of)) = self.audited(client) {
+            trail.enter(client, of, (AuditAction::TakeOver, outcome), None, why);
+        }
+    }
+
+    /// Enters introductions of suppliers to consumers.
     pub(super) fn audit_introductions(&mut self, tasks: &[Task]) {
         if self.audit.is_none() {
             return;

@@ -344,6 +344,10 @@ impl Broker {
                 self.ask_for_reload(client);
                 Ok(())
             }
+            Ok(Frame::TakeOver { step }) => {
+                self.ask_to_take_over(client, step);
+                Ok(())
+            }
             Ok(Frame::Alive) => Ok(()),
             Ok(Frame::RingReport { number, report }) => self.ring_report(client, number, report),
             Ok(_) => Err("a frame that only a broker sends, or a second greeting".to_owned()),

@@ -29,6 +29,7 @@
 
 mod chain;
 mod cursor;
+mod hand_over;
 mod line_file;
 mod log_time;
 mod name_owners;
@@ -145,6 +146,12 @@ pub enum LogError {
         "the log has no room for the declaration of another topic (one identity's have at most {most} bytes); declare fewer topics with a history"
     )]
     TooManyTopics { most: u64 },
+    /// The events of the other process are unknown here.
+    #[error(
+        "another broker has written to the log in {} since this one let it have the log; start the broker again",
+        path.display()
+    )]
+    WrittenByOther { path: PathBuf },
     /// The disk may have lost events that were written; no more are accepted.
     #[error("the log in {} could not be synced ({reason}) and takes nothing more; start the broker again", path.display())]
     Unsynced { path: PathBuf, reason: String },
@@ -208,7 +215,7 @@ pub struct EventLog {
     path: PathBuf,
     bounds: LogBounds,
     directory: Arc<File>,
-    _lock: File,
+    lock: File,
     chains: BTreeMap<ChainNumber, LogChain>,
     owned_chains: HashMap<NameOwner, ChainNumber>,
     /// The number of chains assigned to owners since the log was opened.
@@ -269,7 +276,7 @@ impl EventLog {
             path: path.to_owned(),
             bounds,
             directory,
-            _lock: lock,
+            lock,
             chains: BTreeMap::new(),
             owned_chains: HashMap::new(),
             chains_given: 0,

@@ -78,6 +78,11 @@ pub enum SessionSync {
 }
 
 impl SessionFiles {
+    /// The files' names and lengths.
+    pub(super) fn lengths(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.files.iter().map(|(name, file)| (&**name, file.bytes))
+    }
+
     fn open(&self, name: &str) -> Result<Arc<File>, LogError> {
         if let Some(file) = self.files.get(name).and_then(|file| file.file.upgrade()) {
             return Ok(file);

@@ -312,6 +312,8 @@ pub(crate) enum RefusalKind {
     Log,
     /// A request to read the files again, from a client that is not the operator.
     Reload,
+    /// A request for the listening sockets, from a client that is not the operator.
+    TakeOver,
 }
 
 impl RefusalKind {
@@ -342,6 +344,7 @@ impl RefusalKind {
             Self::Full => "full",
             Self::Log => "log",
             Self::Reload => "reload",
+            Self::TakeOver => "take-over",
         }
     }
 }

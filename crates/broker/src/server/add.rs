@@ -1,6 +1,7 @@
 //! The addresses of a server: each kind of listener, and the state of listeners with TLS.
 
 use super::Server;
+use super::inherited::SocketOrigin;
 use super::listen::{self, Exposure, ServeError};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{AddressFamily, sockopt};
@@ -42,8 +43,19 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub fn listen_unix(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
-        let socket = listen::unix(path, mode)?;
-        self.names.push(path.to_owned());
+        let socket = match self.inherited.unix(path) {
+            Some((socket, SocketOrigin::ServiceManager)) => socket,
+            Some((socket, SocketOrigin::Predecessor)) => {
+                // the file's new change time also shows that the name is not the predecessor's any more
+                listen::set_mode_of(path, mode)?;
+                socket
+            }
+            None => {
+                let socket = listen::unix(path, mode)?;
+                self.names.push(path.to_owned());
+                socket
+            }
+        };
         self.add(Box::new(LocalListener::new(socket, self.broker.limits().largest_frame())?))
     }
 
@@ -68,7 +80,7 @@ impl Server {
     ///
     /// # Errors
     /// The descriptor is not a listening socket, or the kernel refuses to wait for it.
-    pub fn listen_inherited(&mut self, socket: OwnedFd) -> Result<(), ServeError> {
+    pub(super) fn listen_inherited(&mut self, socket: OwnedFd) -> Result<(), ServeError> {
         // accept(2) would fail for ever, and the broker would try again for ever
         if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
             return Err(ServeError::NoListener);
@@ -137,8 +149,7 @@ impl Server {
                 None
             }
         };
-        let (mut listener, bound) =
-            listen::tcp(address, (self.broker.limits().largest_frame(), Framing::Mqtt))?;
+        let (mut listener, bound) = self.tcp_listener(address, Framing::Mqtt)?;
         if let Some(certificates) = certificates {
             listener = listener.encrypted(certificates);
         }
@@ -153,12 +164,11 @@ impl Server {
     pub fn listen_udp(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
         let service = self.encrypted_service("udp", address, exposure)?;
         let largest = self.broker.limits().largest_frame();
-        let listener = DatagramListener::bind(
-            address,
-            largest,
-            &service.certificates,
-            self.broker.limits().peer_timeout.into(),
-        );
+        let (idle, inherited) = (self.broker.limits().peer_timeout.into(), self.inherited.udp(address));
+        let listener = match inherited {
+            Some(socket) => DatagramListener::at(socket, largest, &service.certificates, idle),
+            None => DatagramListener::bind(address, largest, &service.certificates, idle),
+        };
         let listener = listener.map_err(|source| ServeError::ListenUdp { address, source })?;
         let bound = listener.address();
         self.add(Box::new(listener))?;
@@ -185,7 +195,7 @@ impl Server {
         framing: Framing,
     ) -> Result<SocketAddr, ServeError> {
         let service = self.encrypted_service("tls", address, exposure)?;
-        let (listener, bound) = listen::tcp(address, (self.broker.limits().largest_frame(), framing))?;
+        let (listener, bound) = self.tcp_listener(address, framing)?;
         self.add(Box::new(listener.encrypted(service.certificates)))?;
         Ok(bound)
     }
@@ -197,9 +207,18 @@ impl Server {
         framing: Framing,
     ) -> Result<SocketAddr, ServeError> {
         listen::check_exposure(address, exposure)?;
-        let (listener, bound) = listen::tcp(address, (self.broker.limits().largest_frame(), framing))?;
+        let (listener, bound) = self.tcp_listener(address, framing)?;
         self.add(Box::new(listener))?;
         Ok(bound)
+    }
+
+    fn tcp_listener(
+        &mut self,
+        address: SocketAddr,
+        framing: Framing,
+    ) -> Result<(StreamListener, SocketAddr), ServeError> {
+        let largest = self.broker.limits().largest_frame();
+        listen::tcp(address, (largest, framing), self.inherited.tcp(address))
     }
 
     /// Listens at an address of any kind; returns the address with the port that the kernel chose for 0.

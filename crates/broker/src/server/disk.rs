@@ -49,7 +49,21 @@ impl DiskThread {
         }
     }
 
-    /// Returns a finished sync, if there is a new one.
+    /// Waits until all syncs have ended; returns those that were not reported yet.
+    pub(super) fn finish(mut self) -> Vec<EndedSync> {
+        self.end();
+        self.ended.try_iter().collect()
+    }
+
+    fn end(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // its results are in the channel
+            let _ = thread.join();
+        }
+    }
+
+    /// A finished sync, if there is a new one.
     pub(super) fn ended(&self) -> Option<EndedSync> {
         let _ = rustix::io::read(&*self.signal, &mut [0_u8; 8]);
         self.ended.try_recv().ok()
@@ -64,10 +78,6 @@ impl AsFd for DiskThread {
 
 impl Drop for DiskThread {
     fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            // its result has been delivered
-            let _ = thread.join();
-        }
+        self.end();
     }
 }

@@ -1,5 +1,6 @@
 //! Addresses to listen at: sockets in the file system, and TCP.
 
+use crate::log::LogError;
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
@@ -55,6 +56,8 @@ pub enum ServeError {
     Wait(#[from] Errno),
     #[error("cannot serve programs: {0}")]
     Transport(#[from] TransportError),
+    #[error(transparent)]
+    Log(#[from] LogError),
 }
 
 /// The mode of a socket that root and the broker's own user may connect to.
@@ -84,10 +87,15 @@ pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
     fchmod(&socket, Mode::from_raw_mode(OWNER)).map_err(refused)?;
     bind(&socket, &address).map_err(refused)?;
     if mode != OWNER {
-        set_mode(path, mode).map_err(|why| ServeError::Unguarded { path: path.to_owned(), why })?;
+        set_mode_of(path, mode)?;
     }
     listen(&socket, BACKLOG).map_err(refused)?;
     Ok(socket)
+}
+
+/// Decides which users may connect at `path`.
+pub(super) fn set_mode_of(path: &Path, mode: u32) -> Result<(), ServeError> {
+    set_mode(path, mode).map_err(|why| ServeError::Unguarded { path: path.to_owned(), why })
 }
 
 /// Refuses an address that other hosts reach, unless `exposure` allows it.
@@ -102,15 +110,24 @@ pub(super) fn check_exposure(address: SocketAddr, exposure: Exposure) -> Result<
 pub(super) fn tcp(
     address: SocketAddr,
     (largest, framing): (usize, Framing),
+    inherited: Option<OwnedFd>,
 ) -> Result<(StreamListener, SocketAddr), ServeError> {
     let refused = |source| ServeError::ListenTcp { address, source };
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket_with(family, SocketType::STREAM, FLAGS, None).map_err(refused)?;
-    sockopt::set_socket_reuseaddr(&socket, true).map_err(refused)?;
-    bind(&socket, &address).map_err(refused)?;
-    listen(&socket, BACKLOG).map_err(refused)?;
+    let socket = match inherited {
+        Some(socket) => socket,
+        None => bound_tcp(address).map_err(refused)?,
+    };
     let bound = getsockname(&socket).and_then(SocketAddr::try_from).map_err(refused)?;
     Ok((StreamListener::framed(socket, largest, framing)?, bound))
+}
+
+fn bound_tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, FLAGS, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
 }
 
 /// Removes a socket without a listener.

@@ -14,18 +14,22 @@ mod add;
 mod audit;
 mod disk;
 mod ending;
+mod inherited;
 mod introduce;
 mod listen;
 mod paths;
 mod poll_budget;
 mod reload;
 mod served;
+mod take_over;
 mod turn;
 mod window;
 
 pub use add::WebEncryption;
+pub use inherited::SocketOrigin;
 pub use listen::{Exposure, OWNER, ServeError};
 pub use reload::{ReloadBell, SettingsReader};
+pub use take_over::ServeEnd;
 pub use window::StatisticsWindow;
 
 use crate::body::EventBody;
@@ -35,6 +39,7 @@ use crate::task::{ClientId, Next, PathId, Task};
 use add::{EncryptedService, LISTENER};
 use audit::AuditSink;
 use disk::DiskThread;
+use inherited::InheritedSockets;
 use poll_budget::{EventsPass, FramePollBudget};
 use reload::ServerSettings;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -46,6 +51,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use take_over::HandOver;
 use turn::{ClientTurn, DeliveryStop, DeliveryTurn, MAX_ALONE_TIME, TurnSlices};
 use unisono_eventchannel::NumberMap;
 use unisono_events_wire::ChannelWait;
@@ -111,6 +117,8 @@ pub struct Server {
     /// `None`: no audit log is kept.
     audit: Option<AuditSink>,
     settings: ServerSettings,
+    inherited: InheritedSockets,
+    hand_over: HandOver,
 }
 
 impl Server {
@@ -134,6 +142,8 @@ impl Server {
             tls: None,
             audit: None,
             settings: ServerSettings::default(),
+            inherited: InheritedSockets::default(),
+            hand_over: HandOver::default(),
             clients: NumberMap::default(),
             paths: NumberMap::default(),
             next_client: 0,
@@ -171,28 +181,35 @@ impl Server {
         &self.names
     }
 
-    /// Returns the broker's state machine.
+    /// The broker's state machine, before it serves.
+    pub fn broker_mut(&mut self) -> &mut Broker {
+        &mut self.broker
+    }
+
+    /// The broker's state machine.
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.broker
     }
 
-    /// Serves until `stop` returns true. `stop` is called at least ten times a second, also within a long
-    /// turn.
+    /// Serves until `stop` says so, or until another process has taken over; `stop` is asked at least ten
+    /// times a second, also within a long turn.
     ///
     /// # Errors
-    /// The kernel refuses to wait. Programs and destinations never cause an error here.
-    pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
+    /// The kernel's refusal to wait; programs and destinations never end it.
+    pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<ServeEnd, ServeError> {
         let mut ready = Vec::with_capacity(256);
         self.broker.run_by(own_user());
         // the thread starts only here: the process may have become another user, and a thread started earlier
         // would keep some of the former user's rights
-        if self.disk.is_none() && self.broker.keeps_log() {
-            let disk = self.disk.insert(DiskThread::start()?);
-            epoll::add(&self.epoll, &*disk, EventData::new_u64(DISK), EventFlags::IN)?;
-        }
+        self.start_disk()?;
+        let mut end = ServeEnd::Stopped;
         while !stop() {
             self.reload_if_asked();
+            if let Some(ends) = self.hand_over(stop)? {
+                end = ends;
+                break;
+            }
             let mut deliveries = DeliveryTurn::after(self.slices.begin() + self.broker.take_work());
             let mut due = self.deliver(&mut deliveries);
             // a program that was paused and takes events again may have events due
@@ -240,10 +257,13 @@ impl Server {
                 self.unflushed_clients.extend(kept.map(|(id, _)| *id));
             }
         }
-        self.broker.set_idle();
+        // the log belongs to the process that has taken over
+        if end == ServeEnd::Stopped {
+            self.broker.set_idle();
+        }
         self.broker.finish_audit(clock::now());
         self.write_audit();
-        Ok(())
+        Ok(end)
     }
 
     /// Ends the connections whose other ends do not answer.
@@ -388,6 +408,7 @@ impl Server {
                 }
                 Task::Note { text } => (self.note)(&text),
                 Task::Reload { client } => drop(self.reload(ReloadAsker::Client(client))),
+                Task::TakeOver { client, step } => self.take_over(client, step),
                 Task::Forget { link } => drop(self.links.remove(&link)),
                 Task::SendAway { client: id } => {
                     if let Some(mut client) = self.clients.remove(&id) {

@@ -117,11 +117,8 @@ impl BrokerBench {
     pub(crate) fn with_log(mut self, directory: &std::path::Path, bytes: u64) -> Self {
         let bounds = LogBounds { bytes, ..LogBounds::default() };
         let log = EventLog::open(directory, bounds).expect("it is sound");
-        self.broker = self
-            .broker
-            .with_log(log, Duration::ZERO, Vec::new())
-            .keeping_again(self.now)
-            .expect("it is read");
+        self.broker.add_log(log, Duration::ZERO, Vec::new());
+        self.broker.keep_again(self.now).expect("it is read");
         self
     }
 

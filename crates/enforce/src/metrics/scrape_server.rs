@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use unisono_linux::{local_socket, poll};
@@ -33,10 +33,23 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The mode of a Unix socket.
 const OWNER: u32 = 0o600;
 
-/// The address at which monitoring programs are answered. Dropping this value removes the file of a Unix
-/// socket.
+/// The address at which monitoring programs are answered.
 #[derive(Debug)]
-pub enum ScrapeListener {
+pub struct ScrapeListener {
+    socket: ScrapeSocket,
+    /// The file of the Unix socket, if dropping this value removes it.
+    owned_name: Option<PathBuf>,
+}
+
+/// Whether a listener removes the file of its Unix socket at its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameOwned {
+    Yes,
+    No,
+}
+
+#[derive(Debug)]
+enum ScrapeSocket {
     Tcp(TcpListener),
     /// A Unix socket with its path. Only its owner and root may connect; chmod(1) on the path lets others in.
     Unix(UnixListener, PathBuf),
@@ -44,24 +57,61 @@ pub enum ScrapeListener {
 
 impl ScrapeListener {
     /// Listens at `ADDRESS:PORT`, or, if the text has a slash in it, at a Unix socket with that path.
+    /// Dropping the listener then removes the socket's file.
     pub fn bind(address: &str) -> io::Result<Self> {
         if !address.contains('/') {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            return Ok(Self::Tcp(listener));
+            return Self::at(address, TcpListener::bind(address)?.into());
         }
         let path = PathBuf::from(address);
         local_socket::remove_stale(&path)?;
-        let listener = local_socket::listen(&path, OWNER)?;
-        listener.set_nonblocking(true)?;
-        Ok(Self::Unix(listener, path))
+        let mut listener = Self::at(address, local_socket::listen(&path, OWNER)?.into())?;
+        listener.own_name(NameOwned::Yes);
+        Ok(listener)
+    }
+
+    /// Listens at a socket that another process has bound to this address.
+    pub fn at(address: &str, socket: OwnedFd) -> io::Result<Self> {
+        let socket = match address.contains('/') {
+            true => ScrapeSocket::Unix(socket.into(), PathBuf::from(address)),
+            false => ScrapeSocket::Tcp(socket.into()),
+        };
+        match &socket {
+            ScrapeSocket::Tcp(listener) => listener.set_nonblocking(true)?,
+            ScrapeSocket::Unix(listener, _) => listener.set_nonblocking(true)?,
+        }
+        Ok(Self { socket, owned_name: None })
+    }
+
+    /// The address at which it listens by TCP, with the port that the kernel chose for 0.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            ScrapeSocket::Tcp(listener) => listener.local_addr().ok(),
+            ScrapeSocket::Unix(..) => None,
+        }
+    }
+
+    /// The path of a Unix socket.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.socket {
+            ScrapeSocket::Tcp(_) => None,
+            ScrapeSocket::Unix(_, path) => Some(path),
+        }
+    }
+
+    /// Has this listener remove the file of a Unix socket at its end, or leave it.
+    pub fn own_name(&mut self, owned: NameOwned) {
+        self.owned_name = self.path().filter(|_| owned == NameOwned::Yes).map(Path::to_owned);
     }
 
     /// Accepts a connection. Returns `None` if none waits, because the client has gone again.
     fn accept(&self) -> io::Result<Option<ScrapeConnection>> {
-        let accepted = match self {
-            Self::Tcp(listener) => listener.accept().map(|(stream, _)| ScrapeConnection::Tcp(stream)),
-            Self::Unix(listener, _) => listener.accept().map(|(stream, _)| ScrapeConnection::Unix(stream)),
+        let accepted = match &self.socket {
+            ScrapeSocket::Tcp(listener) => listener.accept().map(|(stream, _)| ScrapeConnection::Tcp(stream)),
+            ScrapeSocket::Unix(listener, _) => {
+                listener.accept().map(|(stream, _)| ScrapeConnection::Unix(stream))
+            }
         };
         match accepted {
             Ok(scraper) => Ok(Some(scraper)),
@@ -73,9 +123,9 @@ impl ScrapeListener {
 
 impl AsFd for ScrapeListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener, _) => listener.as_fd(),
+        match &self.socket {
+            ScrapeSocket::Tcp(listener) => listener.as_fd(),
+            ScrapeSocket::Unix(listener, _) => listener.as_fd(),
         }
     }
 }
@@ -83,19 +133,19 @@ impl AsFd for ScrapeListener {
 impl fmt::Display for ScrapeListener {
     /// Writes the address to connect to, with the port that the system chose if the port was 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => write!(f, "http://{address}/metrics"),
-                Err(_) => f.write_str("an address that the system does not tell"),
+        match &self.socket {
+            ScrapeSocket::Tcp(_) => match self.address() {
+                Some(address) => write!(f, "http://{address}/metrics"),
+                None => f.write_str("an address that the system does not tell"),
             },
-            Self::Unix(_, path) => write!(f, "{}", path.display()),
+            ScrapeSocket::Unix(_, path) => write!(f, "{}", path.display()),
         }
     }
 }
 
 impl Drop for ScrapeListener {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
+        if let Some(path) = &self.owned_name {
             // another process may have removed it
             let _ = std::fs::remove_file(path);
         }

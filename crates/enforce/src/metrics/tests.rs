@@ -132,8 +132,7 @@ fn ask(address: &str, request: &str) -> String {
 #[test]
 fn a_client_that_says_nothing_holds_up_no_scrape() {
     let listener = ScrapeListener::bind("127.0.0.1:0").expect("loopback is there");
-    let ScrapeListener::Tcp(tcp) = &listener else { panic!("it is an address") };
-    let address = tcp.local_addr().expect("it is bound").to_string();
+    let address = listener.address().expect("it is bound").to_string();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope
@@ -169,8 +168,7 @@ fn a_socket_that_a_killed_program_left_is_replaced_and_one_in_use_is_not() {
 /// Serves `text` at a loopback address while `during` runs, which gets the address.
 fn while_serving(text: &str, during: impl FnOnce(&str)) {
     let listener = ScrapeListener::bind("127.0.0.1:0").expect("loopback is there");
-    let ScrapeListener::Tcp(tcp) = &listener else { panic!("it is an address") };
-    let address = tcp.local_addr().expect("it is bound").to_string();
+    let address = listener.address().expect("it is bound").to_string();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| serve_scrapes(&listener, || Ok(text.to_owned()), || over.load(Ordering::Relaxed)));

@@ -34,6 +34,7 @@ mod reconnect;
 mod requests;
 mod sorted;
 mod supply;
+mod take_over;
 mod tasks;
 mod within;
 
@@ -44,6 +45,7 @@ pub use loan::EventLoan;
 pub use options::ClientOptions;
 pub use paths::PathHandle;
 pub use received::{ReceivedEvent, Reception};
+pub use take_over::Predecessor;
 pub use tasks::AsyncClient;
 pub use within::PublishProgress;
 
@@ -66,7 +68,7 @@ use unisono_events_wire::transport::{
 use unisono_events_wire::{ChannelWait, spin_once};
 use unisono_events_wire::{EventOrder, NoticeText, PayloadForm};
 use unisono_events_wire::{Greeting, WelcomeTerms};
-use unisono_events_wire::{ReloadReport, Statistics};
+use unisono_events_wire::{ReloadReport, Statistics, TakeOverReport};
 use unisono_linux::clock::{self, Duration, Instant};
 
 /// The maximum frame size until the broker has announced its own: more than the broker's default.
@@ -135,6 +137,7 @@ pub struct Client {
     replies: requests::ReplyTopics,
     statistics: Option<Statistics>,
     reload: Option<ReloadReport>,
+    taken_over: Option<TakeOverReport>,
     /// State for reconnecting; `None`: the client does not reconnect.
     reconnect: Option<Box<ReconnectState>>,
     /// Number of reconnections so far.
@@ -182,6 +185,7 @@ impl Client {
             replies: requests::ReplyTopics::default(),
             statistics: None,
             reload: None,
+            taken_over: None,
             reconnect: None,
             connection: 0,
             head: Vec::new(),
@@ -509,6 +513,7 @@ impl Client {
                 self.statistics = Some(read);
             }
             Frame::Reloaded(report) => self.reload = Some(report),
+            Frame::TakenOver(report) => self.taken_over = Some(report),
             Frame::Ring { number, order } => self.ordered(number, order)?,
             Frame::Bye { reason } => return Err(Error::SentAway(reason.to_owned())),
             _ => return Err(Error::Strange("it sent a program's frame".to_owned())),

@@ -23,6 +23,7 @@ use crate::notice::NoticeText;
 use crate::reload::ReloadReport;
 use crate::ring::{RingOrder, RingReport};
 use crate::spec::{Advertisement, PathSpec, SubscriptionSpec};
+use crate::take_over::{TakeOverReport, TakeOverStep};
 use reader::FrameReader;
 use unisono_eventchannel::FieldSet;
 
@@ -140,6 +141,8 @@ pub enum Frame<'a> {
     Ask,
     /// Program: asks the broker to read its files again.
     Reload,
+    /// Program: a step of the process that serves after the broker.
+    TakeOver { step: TakeOverStep },
     /// Program: renews its lease.
     Alive,
     /// Program: a report on a direct ring. The number belongs to its topic or its consumer.
@@ -179,6 +182,8 @@ pub enum Frame<'a> {
     Statistics { json: &'a str },
     /// Broker: the answer to [`Frame::Reload`].
     Reloaded(ReloadReport),
+    /// Broker: the answer to [`Frame::TakeOver`].
+    TakenOver(TakeOverReport),
     /// Broker: an order for a direct ring. The number is the one that the program chose for its topic or its
     /// consumer.
     Ring { number: u32, order: RingOrder },
@@ -200,6 +205,7 @@ mod kind {
     pub(super) const ALIVE: u8 = 11;
     pub(super) const RING_REPORT: u8 = 12;
     pub(super) const RELOAD: u8 = 13;
+    pub(super) const TAKE_OVER: u8 = 14;
     pub(super) const WELCOME: u8 = 129;
     pub(super) const ACCEPTED: u8 = 130;
     pub(super) const REFUSED: u8 = 131;
@@ -217,6 +223,7 @@ mod kind {
     pub(super) const SENT: u8 = 143;
     pub(super) const TOPIC_TYPE: u8 = 144;
     pub(super) const RELOADED: u8 = 145;
+    pub(super) const TAKEN_OVER: u8 = 146;
 }
 
 impl<'a> Frame<'a> {
@@ -256,6 +263,10 @@ impl<'a> Frame<'a> {
             kind::FLUSH => Self::Flush { number },
             kind::ASK => Self::Ask,
             kind::RELOAD => Self::Reload,
+            kind::TAKE_OVER => {
+                let step = TakeOverStep::from_number(number);
+                Self::TakeOver { step: step.ok_or(reader.bad("an unknown step of a hand-over"))? }
+            }
             kind::ALIVE => Self::Alive,
             kind::RING_REPORT => Self::RingReport { number, report: reader.json()? },
             kind::WELCOME => Self::Welcome(reader.json()?),
@@ -311,6 +322,7 @@ impl<'a> Frame<'a> {
             kind::CREDIT => Self::Credit { number, bytes: reader.word()? },
             kind::STATISTICS => Self::Statistics { json: reader.text()? },
             kind::RELOADED => Self::Reloaded(reader.json()?),
+            kind::TAKEN_OVER => Self::TakenOver(reader.json()?),
             kind::BYE => Self::Bye { reason: reader.text()? },
             kind::RING => Self::Ring { number, order: reader.json()? },
             _ => return Err(reader.bad("an unknown kind")),
@@ -324,6 +336,7 @@ impl<'a> Frame<'a> {
                 | kind::WELCOME
                 | kind::STATISTICS
                 | kind::RELOADED
+                | kind::TAKEN_OVER
                 | kind::BYE
         );
         if is_of_the_connection && number != 0 {
@@ -370,6 +383,7 @@ impl<'a> Frame<'a> {
             Self::Flush { number } => head(kind::FLUSH, *number),
             Self::Ask => head(kind::ASK, 0),
             Self::Reload => head(kind::RELOAD, 0),
+            Self::TakeOver { step } => head(kind::TAKE_OVER, step.number()),
             Self::Alive => head(kind::ALIVE, 0),
             Self::RingReport { number, report } => {
                 head(kind::RING_REPORT, *number);
@@ -447,6 +461,10 @@ impl<'a> Frame<'a> {
             }
             Self::Reloaded(report) => {
                 head(kind::RELOADED, 0);
+                write_json(bytes, report);
+            }
+            Self::TakenOver(report) => {
+                head(kind::TAKEN_OVER, 0);
                 write_json(bytes, report);
             }
             Self::Bye { reason } => {

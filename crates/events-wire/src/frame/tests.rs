@@ -39,6 +39,8 @@ proptest! {
             Frame::Acknowledge { consumer: number, delivery: long }, Frame::Unsubscribe { number },
             Frame::Open { number, path: PathSpec { class: text.clone(), destination } },
             Frame::Close { number }, Frame::Flush { number }, Frame::Ask, Frame::Reload, Frame::Alive,
+            Frame::TakeOver { step: TakeOverStep::Log },
+            Frame::TakenOver(TakeOverReport { refused: Some(text.clone()), sockets: number, log: None }),
             Frame::Welcome(WelcomeTerms { version: 1, largest: number, path_largest: 1, same_clock: true, run: u64::from(number), reply: text.clone(), peer_timeout_ns: u64::from(number) }),
             Frame::Accepted { number }, Frame::Refused { number, reason: &text },
             Frame::Published { topic: number, token: 1, sequence: long, outcome: PublishOutcome::Taken(7) },

@@ -50,11 +50,25 @@ impl DatagramListener {
         certificates: &TlsCertificates,
         idle: Duration,
     ) -> Result<Self, TransportError> {
-        let door =
-            DatagramDoor::new(certificates, idle).map_err(|error| TransportError::Tls(error.to_string()))?;
         let socket = socket_of(address)?;
         // binds before it sets the option, so that it fails if another broker is at this address
         bind(&socket, &address)?;
+        Self::at(socket, largest, certificates, idle)
+    }
+
+    /// As [`bind`](Self::bind), at a socket that is bound already.
+    ///
+    /// # Errors
+    /// The certificates are unsuitable.
+    pub fn at(
+        socket: OwnedFd,
+        largest: usize,
+        certificates: &TlsCertificates,
+        idle: Duration,
+    ) -> Result<Self, TransportError> {
+        let door =
+            DatagramDoor::new(certificates, idle).map_err(|error| TransportError::Tls(error.to_string()))?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
         sockopt::set_socket_reuseport(&socket, true)?;
         let address = getsockname(&socket)?.try_into()?;
         Ok(Self { socket, address, largest, door, claimed: HashMap::new() })

@@ -24,12 +24,10 @@ use unisono_linux::clock::Instant;
 impl Broker {
     /// Sets the durability at which MQTT messages of QoS 1 and 2 to logged topics are confirmed; at least
     /// [`Durability::Written`].
-    #[must_use]
-    pub fn confirming_messages(mut self, durability: Durability) -> Self {
+    pub fn confirm_messages(&mut self, durability: Durability) {
         if let Some(durable) = &mut self.durable {
             durable.messages = durability.max(Durability::Written);
         }
-        self
     }
 
     /// Returns whether a client's next message of QoS 1 or 2 has to wait until earlier ones are synced.

@@ -22,6 +22,7 @@ mod names;
 mod owners;
 mod restore;
 mod sessions;
+mod take_over;
 
 use self::followers::LogFollower;
 use self::names::LogNames;
@@ -237,6 +238,12 @@ impl Broker {
     /// the events of topics that match `kept`, without a supplier's request.
     #[must_use]
     pub fn with_log(mut self, log: EventLog, time_ahead: Duration, kept: Vec<TopicPattern>) -> Self {
+        self.add_log(log, time_ahead, kept);
+        self
+    }
+
+    /// As [`with_log`](Self::with_log), for a broker that belongs to a server.
+    pub fn add_log(&mut self, log: EventLog, time_ahead: Duration, kept: Vec<TopicPattern>) {
         self.durable = Some(DurableEvents {
             log,
             time_ahead,
@@ -250,7 +257,6 @@ impl Broker {
             unsaved: BTreeSet::new(),
             names: LogNames::new(),
         });
-        self
     }
 
     /// Returns the damage found when the log was opened.

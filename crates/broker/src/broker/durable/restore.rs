@@ -16,8 +16,8 @@ impl Broker {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn keeping_again(mut self, now: Instant) -> Result<Self, LogError> {
-        let Some(durable) = &mut self.durable else { return Ok(self) };
+    pub fn keep_again(&mut self, now: Instant) -> Result<(), LogError> {
+        let Some(durable) = &mut self.durable else { return Ok(()) };
         let (topics, owners) = (durable.log.kept_topics()?, durable.log.chain_owners());
         let mut gone = Vec::new();
         for declared in topics {
@@ -36,7 +36,7 @@ impl Broker {
             terms.insert(chain, self.terms_of_owner(Some(&owner)));
         }
         let of_nobody = self.terms_of_owner(None);
-        let Some(durable) = &mut self.durable else { return Ok(self) };
+        let Some(durable) = &mut self.durable else { return Ok(()) };
         let _ = durable.log.forget_topics(gone.iter().map(String::as_str));
         let mut cursor = LogCursor::at(durable.log.first());
         while let Some(entry) = durable.log.read(&mut cursor)? {
@@ -71,8 +71,7 @@ impl Broker {
         // retires the topics whose events the log no longer has
         self.channel.retire_unused();
         self.forget_retired();
-        self.sessions_again(now)?;
-        Ok(self)
+        self.sessions_again(now)
     }
 
     fn declare_again(&mut self, declared: &KeptTopic) -> Option<TopicId> {

@@ -1,0 +1,129 @@
+//! Lets another process open the log, and takes the log back if that process has failed.
+//!
+//! While the log is unlocked, this process writes nothing to it. A process that opens a whole log changes no
+//! segment and no session before it serves; it rewrites the file of the topics, with the same content. So the
+//! log can be taken back if all segments and sessions are as they were.
+
+use super::sessions::SESSIONS;
+use super::topics::KeptTopics;
+use super::{EventLog, LogError};
+use rustix::fs::{FlockOperation, flock};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+impl EventLog {
+    /// The directory of the log, for other processes.
+    pub(crate) fn absolute_path(&self) -> PathBuf {
+        // a directory that is gone has no other name
+        fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone())
+    }
+
+    /// Lets another process open the log. Nothing may be appended before [`lock_again`](Self::lock_again).
+    ///
+    /// # Errors
+    /// The kernel's refusal; the log stays locked.
+    pub fn unlock(&self) -> Result<(), LogError> {
+        flock(&self.lock, FlockOperation::Unlock).map_err(|error| self.failed(error.into()))
+    }
+
+    /// Takes the log back from a process that has failed.
+    ///
+    /// # Errors
+    /// A process has the log open, or has written to it: this log knows no event of that process.
+    pub fn lock_again(&mut self) -> Result<(), LogError> {
+        if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(LogError::Taken { path: self.path.clone() });
+        }
+        if !self.is_as_it_was().map_err(|error| self.failed(error))? {
+            return Err(LogError::WrittenByOther { path: self.path.clone() });
+        }
+        if self.topics.is_some() {
+            self.topics = Some(KeptTopics::open(&self.path)?);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> LogError {
+        LogError::Directory { path: self.path.clone(), source }
+    }
+
+    /// Whether the files of segments and sessions are those that this process has written.
+    fn is_as_it_was(&self) -> io::Result<bool> {
+        for segment in self.chains.values().flat_map(|chain| &chain.segments) {
+            let ours = segment.file.metadata()?;
+            let there = fs::symlink_metadata(&segment.path);
+            let is_same = there.is_ok_and(|there| there.ino() == ours.ino() && there.dev() == ours.dev());
+            if !is_same || ours.len() != segment.length {
+                return Ok(false);
+            }
+        }
+        // a process of root may have given the files to its next user before it failed
+        let own = rustix::process::geteuid();
+        if !own.is_root() && fs::metadata(&self.path)?.uid() != own.as_raw() {
+            return Ok(false);
+        }
+        let segments: usize = self.chains.values().map(|chain| chain.segments.len()).sum();
+        let mut there = 0;
+        for entry in fs::read_dir(&self.path)? {
+            let is_segment = entry?.path().extension().is_some_and(|extension| extension == super::EXTENSION);
+            there += usize::from(is_segment);
+        }
+        let sessions = self.path.join(SESSIONS);
+        let is_same_session = |(name, bytes): (&str, u64)| {
+            fs::symlink_metadata(sessions.join(name)).is_ok_and(|there| there.len() == bytes)
+        };
+        let known = self.sessions.iter().flat_map(|sessions| sessions.lengths());
+        Ok(there == segments && known.into_iter().all(is_same_session))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{LogBounds, LogCursor, LogEntry, LoggedEvent};
+
+    fn positions(log: &EventLog) -> usize {
+        let mut cursor = LogCursor::at(1);
+        let mut found = 0;
+        while let Some(entry) = log.read(&mut cursor).expect("it is readable") {
+            assert!(matches!(entry, LogEntry::Event { .. }), "{entry:?}");
+            found += 1;
+        }
+        found
+    }
+
+    #[test]
+    fn a_log_is_taken_back_from_a_process_that_has_only_read_it() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let open = || EventLog::open(directory.path(), LogBounds::default());
+        let mut log = open().expect("it is new");
+        log.kept_topics().expect("there is room");
+        log.append(&LoggedEvent::default()).expect("there is room");
+        assert!(matches!(open(), Err(LogError::Taken { .. })));
+        log.unlock().expect("it is locked");
+        {
+            let mut other = open().expect("it is free");
+            other.kept_topics().expect("there is room");
+            assert!(matches!(log.lock_again(), Err(LogError::Taken { .. })));
+        }
+        log.lock_again().expect("the other process has changed nothing");
+        log.append(&LoggedEvent::default()).expect("there is room");
+        assert_eq!(positions(&log), 2);
+        drop(log);
+        assert_eq!(positions(&open().expect("it is sound")), 2);
+    }
+
+    #[test]
+    fn a_log_that_another_process_has_written_is_not_taken_back() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let mut log = EventLog::open(directory.path(), LogBounds::default()).expect("it is new");
+        log.append(&LoggedEvent::default()).expect("there is room");
+        log.unlock().expect("it is locked");
+        let mut other = EventLog::open(directory.path(), LogBounds::default()).expect("it is free");
+        other.append(&LoggedEvent::default()).expect("there is room");
+        drop(other);
+        assert!(matches!(log.lock_again(), Err(LogError::WrittenByOther { .. })));
+    }
+}
