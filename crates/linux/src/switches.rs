@@ -312,12 +312,16 @@ mod tests {
             recorder.start().expect("start");
             let before = crate::clock::now();
             for _ in 0..2 * PAGES * page_size() / 64 {
-                crate::timer::sleep_until(crate::clock::now() + Duration::from_micros(1));
+                // shorter sleeps are over before they begin on an emulated processor, and switch nothing
+                crate::timer::sleep_until(crate::clock::now() + Duration::from_micros(50));
             }
             let after = crate::clock::now();
             let full = recorder.stop().expect("stop").expect("they make sense");
             recorder.start().expect("start again");
-            crate::timer::sleep_until(crate::clock::now() + Duration::from_millis(1));
+            // one sleep switches nothing if the machine stands still between the two calls until it is over
+            for _ in 0..20 {
+                crate::timer::sleep_until(crate::clock::now() + Duration::from_millis(1));
+            }
             (full, recorder.stop().expect("stop again").expect("they make sense"), before, after)
         };
         let (first, second, before, after) = std::thread::spawn(visit).join().expect("a thread");
