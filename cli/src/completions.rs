@@ -61,7 +61,11 @@ pub(crate) fn devices() -> Vec<CompletionCandidate> {
 
 /// Returns the gangs of the daemon; none if no daemon answers.
 pub(crate) fn gangs() -> Vec<CompletionCandidate> {
-    match client::ask(Path::new(SOCKET), &ServiceRequest::List {}) {
+    gangs_at(Path::new(SOCKET))
+}
+
+fn gangs_at(socket: &Path) -> Vec<CompletionCandidate> {
+    match client::ask(socket, &ServiceRequest::List {}) {
         Ok(ServiceReply::Gangs(view)) => {
             view.gangs.iter().map(|gang| CompletionCandidate::new(gang.name.to_string())).collect()
         }
@@ -93,6 +97,8 @@ pub(crate) fn topics() -> Vec<CompletionCandidate> {
 mod tests {
     use super::*;
     use std::ffi::OsString;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
 
     /// Returns the completions that are offered for the last word.
     fn offered(words: &[&str]) -> Vec<String> {
@@ -101,6 +107,30 @@ mod tests {
         let offered = clap_complete::engine::complete(&mut crate::Cli::command(), words, last, None);
         let offered = offered.expect("candidates").into_iter();
         offered.map(|candidate| candidate.get_value().to_string_lossy().into_owned()).collect()
+    }
+
+    /// The list of gangs as a daemon answers it.
+    const GANGS: &str = r#"{"gangs":{"process":7,"slice_ms":8.0,"cores":2,"switches":0,"switching_percent":0.0,
+        "lengthened":1,"gangs":[{"name":"solver","target":{"process":{"number":9,"started":1}},"user":0,
+        "weight":100,"state":"running","width":2,"threads":2,"turns":0,"had_s":0.0,"cpu_s":null}]}}"#;
+
+    #[test]
+    fn shells_complete_the_gangs_of_the_daemon_and_none_without_one() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("daemon");
+        assert!(gangs_at(&socket).is_empty());
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let daemon = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().expect("a client");
+            let mut request = String::new();
+            BufReader::new(&client).read_line(&mut request).expect("a request");
+            writeln!(client, "{}", GANGS.replace('\n', "")).expect("the client reads");
+            request
+        });
+        let offered = gangs_at(&socket);
+        assert_eq!(daemon.join().expect("it answered"), "{\"list\":{}}\n");
+        let names: Vec<_> = offered.iter().map(|gang| gang.get_value().to_string_lossy()).collect();
+        assert_eq!(names, ["solver"]);
     }
 
     #[test]

@@ -56,6 +56,10 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         that need a newer kernel than most machines have (fair queuing as a BPF queueing
                         discipline, gangs by sched_ext: some; --long: all), or those named. Needs
                         qemu-system-x86 and, once, apt's mirror
+  vm --kernels [SUITE...] [NAME...]
+                        run the unit and command-line tests of the crates that read the kernel's files and
+                        records on the kernels of Debian bookworm, bookworm-backports and unstable, or of
+                        the named suites; all of them, or those whose names contain a NAME
   install [--prefix DIR] [--destdir DIR]
                         build and install, below /usr/local or DIR: the program, the preload, libunisono
                         with its header and pkg-config file, manual pages, completions. --destdir puts all of
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds, ref only @ ..] if seconds.parse::<u64>().is_ok() => {
             fuzz::run(seconds.parse().unwrap_or(60), only)
         }
+        ["vm", "--kernels", ref words @ ..] => vm::run_kernels(words),
         ["vm", "--long", ref only @ ..] => vm::run(only, step::Cases::All),
         ["vm", ref only @ ..] => vm::run(only, step::Cases::Some),
         [verb @ ("install" | "uninstall"), ref words @ ..] => match install::InstallPrefix::parse(words) {

@@ -283,6 +283,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_is_seen_to_leave_and_to_come_back() {
+        const SLEEP: Duration = Duration::from_millis(5);
         let cpu = crate::affinity::allowed(Tid::SELF).expect("affinity").iter().next().expect("a processor");
         // without the privilege this test checks nothing; only the host tests report what was skipped
         let Ok(mut recorder) = Recorder::new(cpu) else { return };
@@ -290,7 +291,7 @@ mod tests {
             crate::affinity::restrict(Tid::SELF, &crate::affinity::CpuSet::single(cpu)).expect("affinity");
             recorder.start().expect("start");
             let before = crate::clock::now();
-            crate::timer::sleep_until(before + Duration::from_millis(5));
+            crate::timer::sleep_until(before + SLEEP);
             let after = crate::clock::now();
             (recorder.stop().expect("stop"), Tid::current(), before, after)
         };
@@ -298,8 +299,9 @@ mod tests {
         let Recording { changes, full } = recording.expect("they make sense");
         assert_eq!(full, None);
         let left = changes.iter().find(|c| c.from == own).expect("it left").time;
-        let back = changes.iter().rfind(|c| c.to == own).expect("it came back").time;
-        assert!(before <= left && left + Duration::from_millis(4) <= back && back <= after, "{changes:?}");
+        let back = changes.iter().rfind(|c| c.to == own && c.time <= after).expect("it came back").time;
+        // how soon it leaves depends on the other tests at its processor
+        assert!(before <= left && left < back && before + SLEEP <= back, "{changes:?}");
     }
 
     #[test]
@@ -312,12 +314,16 @@ mod tests {
             recorder.start().expect("start");
             let before = crate::clock::now();
             for _ in 0..2 * PAGES * page_size() / 64 {
-                crate::timer::sleep_until(crate::clock::now() + Duration::from_micros(1));
+                // shorter sleeps are over before they begin on an emulated processor, and switch nothing
+                crate::timer::sleep_until(crate::clock::now() + Duration::from_micros(50));
             }
             let after = crate::clock::now();
             let full = recorder.stop().expect("stop").expect("they make sense");
             recorder.start().expect("start again");
-            crate::timer::sleep_until(crate::clock::now() + Duration::from_millis(1));
+            // one sleep switches nothing if the machine stands still between the two calls until it is over
+            for _ in 0..20 {
+                crate::timer::sleep_until(crate::clock::now() + Duration::from_millis(1));
+            }
             (full, recorder.stop().expect("stop again").expect("they make sense"), before, after)
         };
         let (first, second, before, after) = std::thread::spawn(visit).join().expect("a thread");

@@ -105,10 +105,9 @@ pub fn screen(lines: &[Line]) -> String {
     let studies = studies(lines);
     let blocks: Vec<ScreenBlock> =
         topics(&studies).iter().map(|topic| block(&studies, topic).for_terminal(topic)).collect();
-    let width = COLUMNS - INDENT;
     let mut most = vec![1; blocks.len()];
     let of = |(block, most): (&ScreenBlock, &usize)| {
-        fit_lines(&block.answer, width, *most).len() + usize::from(block.command.is_some())
+        block.answer_lines(*most).len() + usize::from(block.command.is_some())
     };
     // each answer in turn gets one more line, as long as there is room
     for round in 2..=MAX_ANSWER_LINES {
@@ -122,7 +121,7 @@ pub fn screen(lines: &[Line]) -> String {
     let mut out = String::new();
     let mut left = LINES;
     for (block, most) in blocks.iter().zip(most) {
-        let mut shown = fit_lines(&block.answer, width, most);
+        let mut shown = block.answer_lines(most);
         shown.extend(block.command.map(|command| format!("> {command}")));
         for (at, line) in shown.iter().take(left).enumerate() {
             let name = if at == 0 { &block.name } else { "" };
@@ -209,6 +208,28 @@ impl ScreenBlock {
             (_, _, true) => ("undecided", "seen once"),
             _ => ("same", "measured here"),
         }
+    }
+
+    /// Breaks the answer into at most `most` lines. An answer that was seen once says so in fewer words, if
+    /// its first figures would be cut off otherwise.
+    fn answer_lines(&self, most: usize) -> Vec<String> {
+        const WIDTH: usize = COLUMNS - INDENT;
+        let whole = fit_lines(&self.answer, WIDTH, most);
+        let Some((head, words)) = self.answer.split_once(": ").filter(|_| self.is_seen_once) else {
+            return whole;
+        };
+        let has_figures = |head: &str, lines: &[String]| {
+            let shown = lines.join(" ");
+            shown.chars().count() > head.chars().count() && !shown.ends_with('\u{2026}')
+        };
+        if has_figures(head, &whole) {
+            return whole;
+        }
+        let rounds = head.split([',', ')']).next().unwrap_or_default();
+        let shorter = [format!("{rounds})"), "Seen once".to_owned()];
+        let shorter = shorter.map(|head| (fit_lines(&format!("{head}: {words}"), WIDTH, most), head));
+        let best = shorter.iter().find(|(lines, head)| has_figures(head, lines)).or(shorter.last());
+        best.map_or(whole, |(lines, _)| lines.clone())
     }
 
     /// Shortens the name to the indent, and marks an answer from a simulation.
@@ -413,6 +434,21 @@ mod tests {
             let card = block(&studies, "barrier");
             assert_eq!(card.badge().1, if rounds < 3 { "seen once" } else { "measured here" });
         }
+    }
+
+    #[test]
+    fn an_answer_that_was_seen_once_keeps_its_figures_on_few_lines() {
+        let lines = waiting(2);
+        let answer = block(&studies(&lines), "barrier").for_terminal("barrier");
+        for most in 1..=MAX_ANSWER_LINES {
+            let shown = answer.answer_lines(most).join(" ");
+            assert!(
+                shown.starts_with("Seen once") && shown.contains("fastest is sleep (latency 1"),
+                "{shown}"
+            );
+        }
+        let three = answer.answer_lines(MAX_ANSWER_LINES).join(" ");
+        assert!(three.contains("n = 2 rounds") && three.contains("1,700 times"), "{three}");
     }
 
     #[test]

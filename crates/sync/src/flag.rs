@@ -439,7 +439,7 @@ mod tests {
             let lines = Lines::on_heap(1);
             let flags = [0, 1].map(|flag| lines.line(0).flag(flag));
             thread::scope(|threads| {
-                threads.spawn(|| {
+                let sleeper = threads.spawn(|| {
                     while !flags[at].reached(1) {
                         let counted = flags.map(Flag::count_sleeper);
                         if !flags[at].reached(1)
@@ -450,7 +450,8 @@ mod tests {
                         }
                     }
                 });
-                while !flags[at].has_sleepers() {
+                // without futex_waitv the thread has ended
+                while !flags[at].has_sleepers() && !sleeper.is_finished() {
                     thread::yield_now();
                 }
                 thread::sleep(StdDuration::from_millis(5));

@@ -38,6 +38,8 @@ enum PartWork {
     Miri,
     /// Modules of host tests on a newer kernel, in a virtual machine.
     Vm(&'static [&'static str]),
+    /// The unit and command-line tests of the kernel's readers, on several kernels.
+    Kernels,
     /// Tests of a test program, with all cases. A word selects the tests whose names contain it.
     AllCases { program: &'static str, words: &'static [&'static str] },
     /// The property tests with many cases.
@@ -250,6 +252,12 @@ const PARTS: &[NightlyPart] = &[
         &["crates/linux/src/", "crates/intrinsics/", "crates/sync/src/", "crates/rma/src/", "abi/"],
         PartWork::Targets,
     ),
+    part(
+        "kernels",
+        30,
+        &["crates/linux/src/", "crates/advise/src/", "crates/fit/src/", "xtask/src/vm/"],
+        PartWork::Kernels,
+    ),
 ];
 
 /// The options of the command line.
@@ -385,6 +393,7 @@ impl NightlyPart {
             PartWork::Model(name) => test::model(name),
             PartWork::Miri => test::miri(),
             PartWork::Vm(modules) => vm::step(modules, &[], cases),
+            PartWork::Kernels => vm::kernels_step(),
             PartWork::AllCases { program, words } => test::all_cases(program, words),
             PartWork::PropertyCases => test::property_cases(),
             PartWork::Dependencies => lint::dependencies(Install::IfAllowed),

@@ -9,8 +9,10 @@ use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, init_module, reboot};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::process::{Command, Stdio};
+use unisono_linux::netlink::NetlinkSocket;
+use unisono_linux::netlink::link::{self, Index, LinkState};
 
 /// The directory of kernel modules, which are loaded in the order of their names.
 pub(super) const MODULES: &str = "/modules";
@@ -21,6 +23,17 @@ pub(super) const ENVIRONMENT: &str = "/environment";
 /// The text that is printed at the end, before the first exit code that is not 0, or 0 if there is none, or
 /// before an error message.
 pub(super) const END_MARK: &str = "the commands ended: ";
+
+/// Paths that programs expect, and where they lead.
+const LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/usr/bin", "/bin"),
+];
+
+/// The loopback device of a network namespace always has this number.
+const LOOPBACK: Index = Index(1);
 
 /// Whether this is the first process of a machine that [`super::run`] made.
 pub(crate) fn is_guest() -> bool {
@@ -79,6 +92,7 @@ fn commands() -> anyhow::Result<i32> {
         ("proc", "/proc"),
         ("sysfs", "/sys"),
         ("devtmpfs", "/dev"),
+        ("tmpfs", "/dev/shm"),
         ("tmpfs", "/tmp"),
         ("tmpfs", "/run"),
         ("bpf", "/sys/fs/bpf"),
@@ -89,6 +103,10 @@ fn commands() -> anyhow::Result<i32> {
         let _ = fs::create_dir_all(place);
         mount(kind, place, kind, MountFlags::empty(), None).with_context(|| format!("mount {kind}"))?;
     }
+    fs::create_dir_all("/usr").context("make /usr")?;
+    for (path, target) in LINKS {
+        symlink(target, path).with_context(|| format!("make {path}"))?;
+    }
     // enables these controllers for child groups, as systemd does
     fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu +pids").context("hand down controllers")?;
     let mut modules: Vec<_> = fs::read_dir(MODULES)?.flatten().map(|entry| entry.path()).collect();
@@ -96,10 +114,14 @@ fn commands() -> anyhow::Result<i32> {
     for module in modules {
         init_module(&fs::read(&module)?, c"").with_context(|| format!("load {}", module.display()))?;
     }
+    let mut netlink = NetlinkSocket::open().context("open a netlink socket")?;
+    netlink.run(&[link::set(LOOPBACK, LinkState::Up)]).map_err(|refused| refused.error())?;
     let commands = fs::read_to_string(COMMANDS).context("what to run")?;
     let environment = fs::read_to_string(ENVIRONMENT).unwrap_or_default();
     let mut first = 0;
     for words in commands.split_terminator("\n\n") {
+        let program = words.lines().rfind(|word| word.starts_with('/')).unwrap_or(words);
+        println!("     Running {}", program.rsplit('/').next().unwrap_or(program));
         let mut words = words.lines();
         let mut command = Command::new(words.next().context("an empty command")?);
         command.args(words).stdin(Stdio::null());

@@ -3,10 +3,17 @@
 //!
 //! Reference: Documentation/driver-api/early-userspace/buffer-format.rst.
 
+use super::kernel::UnpackedKernel;
+use super::{VmUnavailable, guest};
 use anyhow::{Context, ensure};
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
+use unisono_linux::programs::on_path;
+
+/// Kernel modules that the tests need; the modules on which these depend are added.
+const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf", "sch_htb"];
 
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
@@ -44,8 +51,41 @@ impl Image {
             String::from_utf8_lossy(&ldd.stderr)
         );
         for library in libraries(&String::from_utf8_lossy(&ldd.stdout)) {
-            let content = std::fs::read(library).with_context(|| format!("read {library}"))?;
+            let content = fs::read(library).with_context(|| format!("read {library}"))?;
             self.file(library, &content);
+        }
+        Ok(())
+    }
+
+    /// Adds programs of this machine as `/bin/NAME`.
+    pub(super) fn commands(&mut self, names: &[&str]) -> Result<(), VmUnavailable> {
+        for name in names {
+            let found = on_path(name).ok_or_else(|| VmUnavailable::Skip(format!("no {name} on PATH")))?;
+            self.program(&format!("/bin/{name}"), &found)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the files of a directory, and of those below it, at the same paths; links are left out.
+    pub(super) fn directory(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let entries = fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() {
+                self.directory(&path)?;
+            } else if kind.is_file() {
+                let name = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
+                self.file(name, &fs::read(&path).with_context(|| format!("read {name}"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the modules that the tests need.
+    pub(super) fn modules(&mut self, kernel: &UnpackedKernel) -> anyhow::Result<()> {
+        for (at, module) in kernel.modules(MODULES)?.iter().enumerate() {
+            self.file(&format!("{}/{at:02}.ko", guest::MODULES), module);
         }
         Ok(())
     }
@@ -81,10 +121,10 @@ impl Image {
 fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let copy = scratch.path().join("stripped");
-    let strip = Command::new("strip").arg("-o").arg(&copy).arg(program).status();
+    let strip = Command::new("strip").arg("--strip-debug").arg("-o").arg(&copy).arg(program).status();
     // if strip is missing or fails, the image is only larger
     let from = if strip.is_ok_and(|status| status.success()) { &copy } else { program };
-    std::fs::read(from).with_context(|| format!("read {}", from.display()))
+    fs::read(from).with_context(|| format!("read {}", from.display()))
 }
 
 /// Returns the paths in the output of ldd.

@@ -1,7 +1,8 @@
-//! `cargo xtask vm`: runs host tests on a newer kernel than this machine's, in a virtual machine.
+//! `cargo xtask vm`: runs tests on other kernels than this machine's, in a virtual machine: host tests on a
+//! newer kernel (this file), and the tests of the kernel's readers on several kernels (`kernels.rs`).
 //!
 //! ```text
-//!   apt's mirror --> Debian unstable's cloud kernel (kept in target/vm)           --+
+//!   apt's mirror --> a cloud kernel of Debian (kept in target/vm)                 --+
 //!   test programs and the programs that they start, this one as /init --> initramfs +--> qemu --> its output
 //! ```
 //!
@@ -15,9 +16,11 @@ mod apt;
 mod guest;
 mod image;
 mod kernel;
+mod kernels;
 mod qemu;
 
 pub(crate) use guest::{is_guest, run as run_guest};
+pub(crate) use kernels::{run as run_kernels, step as kernels_step};
 
 use crate::step::{Cases, StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
@@ -25,7 +28,8 @@ use crate::test_output;
 use accelerator::Accelerator;
 use anyhow::{Context, ensure};
 use image::Image;
-use kernel::UnpackedKernel;
+use kernel::{NEWEST_SUITE, UnpackedKernel};
+use kernels::Artifact;
 use qemu::{QEMU, Qemu};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,10 +39,7 @@ use unisono_gang::mechanism::sched_ext::GANGS;
 use unisono_host_tests::program::{self, HOST_TESTS, target, workspace};
 use unisono_linux::bpf::compile::CSource;
 use unisono_linux::bpf::compile::compile;
-use unisono_linux::programs::on_path;
 
-/// Kernel modules that the tests need; the modules on which these depend are added.
-const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf", "sch_htb"];
 /// C programs that the tests load. They are compiled on the host, because the machine has no compiler.
 const PROGRAMS_IN_C: [CSource; 2] = [FAIRQUEUE, GANGS];
 /// The host tests that run in the machine, with the selected cases of each. On an emulated machine all
@@ -102,6 +103,15 @@ impl From<anyhow::Error> for VmUnavailable {
     }
 }
 
+impl VmUnavailable {
+    fn verdict(self) -> StepVerdict {
+        match self {
+            Self::Skip(reason) => StepVerdict::skipped(reason),
+            Self::Fail(error) => StepVerdict::failed(format!("{error:#}")),
+        }
+    }
+}
+
 /// Runs the tests that need a newer kernel. Returns whether all passed.
 pub(crate) fn run(filters: &[&str], cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
@@ -111,24 +121,27 @@ pub(crate) fn run(filters: &[&str], cases: Cases) -> anyhow::Result<bool> {
 
 /// Runs the tests of these modules, or of all, as a step among others.
 pub(crate) fn step(modules: &[&str], filters: &[&str], cases: Cases) -> StepVerdict {
-    match test(modules, filters, cases) {
-        Ok(verdict) => verdict,
-        Err(VmUnavailable::Skip(reason)) => StepVerdict::skipped(reason),
-        Err(VmUnavailable::Fail(error)) => StepVerdict::failed(format!("{error:#}")),
-    }
+    test(modules, filters, cases).unwrap_or_else(VmUnavailable::verdict)
 }
 
-fn test(modules: &[&str], filters: &[&str], cases: Cases) -> Result<StepVerdict, VmUnavailable> {
+/// Checks that this host can start a machine, and that it has these other programs (with their packages).
+fn check_host(others: &[(&str, &str)]) -> Result<(), VmUnavailable> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(VmUnavailable::Skip("the machine is made for x86_64 only".to_owned()));
     }
-    for (program, package) in [(QEMU, "qemu-system-x86"), ("clang", "clang libbpf-dev")] {
+    for (program, package) in [&[(QEMU, "qemu-system-x86")], others].concat() {
         if !Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
             return Err(VmUnavailable::Skip(format!("no {program}: apt-get install {package}")));
         }
     }
+    Ok(())
+}
+
+fn test(modules: &[&str], filters: &[&str], cases: Cases) -> Result<StepVerdict, VmUnavailable> {
+    check_host(&[("clang", "clang libbpf-dev")])?;
     let kept = target().join("vm");
-    let kernel = UnpackedKernel::get(&kept).map_err(|error| VmUnavailable::Skip(format!("{error:#}")))?;
+    let kernel = UnpackedKernel::get(&kept, NEWEST_SUITE);
+    let kernel = kernel.map_err(|error| VmUnavailable::Skip(format!("{error:#}")))?;
     println!("Linux {}", kernel.release);
     let accelerator = Accelerator::choose(&kernel);
     let mut verdict = StepVerdict::default();
@@ -141,7 +154,8 @@ fn test(modules: &[&str], filters: &[&str], cases: Cases) -> Result<StepVerdict,
         match qemu(needs, accelerator, &kept) {
             Ok(qemu) => {
                 let image = image(&tests, &kernel, filters, cases)?;
-                verdict.add(boot(machine(&qemu, &kernel, accelerator.arguments(needs)), &image)?);
+                let machine = machine(&qemu, &kernel, accelerator.arguments(needs));
+                verdict.add(boot(machine, &image, RUN_TIMEOUT)?);
             }
             Err(why) => {
                 let skip = |test: &GuestTest| {
@@ -177,10 +191,7 @@ fn image(
         image.file(&format!("/objects/{}", name.display()), &object);
     }
     image.program("/unisono", &program::unisono())?;
-    for name in COMMANDS {
-        let found = on_path(name).ok_or_else(|| VmUnavailable::Skip(format!("no {name} on PATH")))?;
-        image.program(&format!("/bin/{name}"), &found)?;
-    }
+    image.commands(&COMMANDS)?;
     let host_tests = build()?;
     image.program("/tests/host", &host_tests)?;
     let all = list(&host_tests)?;
@@ -195,9 +206,7 @@ fn image(
     }
     // without the name of a test the harness would run every test
     let commands = if words.len() > 2 { format!("{}\n\n", words.join("\n")) } else { String::new() };
-    for (at, module) in kernel.modules(MODULES)?.iter().enumerate() {
-        image.file(&format!("{}/{at:02}.ko", guest::MODULES), module);
-    }
+    image.modules(kernel)?;
     image.file(guest::COMMANDS, commands.as_bytes());
     image.file(
         guest::ENVIRONMENT,
@@ -206,12 +215,13 @@ fn image(
     Ok(image.finish())
 }
 
-fn boot(mut machine: Command, image: &[u8]) -> anyhow::Result<StepVerdict> {
+fn boot(mut machine: Command, image: &[u8], deadline: Duration) -> anyhow::Result<StepVerdict> {
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let initramfs = scratch.path().join("initramfs");
     std::fs::write(&initramfs, image).context("write the initramfs")?;
     machine.arg("-initrd").arg(&initramfs);
-    let StepOutput { hung, lines, .. } = TimedStep::new(QEMU, machine).within(RUN_TIMEOUT).run()?;
+    let step = TimedStep::new(QEMU, machine).within(deadline).showing(test_output::filter());
+    let StepOutput { hung, lines, .. } = step.run()?;
     let mut verdict = test_output::read(&lines);
     let ended = lines.iter().find_map(|line| line.strip_prefix(guest::END_MARK));
     if let Some(hung) = hung {
@@ -227,12 +237,12 @@ fn boot(mut machine: Command, image: &[u8]) -> anyhow::Result<StepVerdict> {
     Ok(verdict)
 }
 
-/// Returns the command that starts a machine with two processors and 1 GiB; it has a console, no network and
+/// Returns the command that starts a machine with two processors and 2 GiB; it has a console, no network and
 /// no disk. The machine ends instead of rebooting.
 fn machine(qemu: &Qemu, kernel: &UnpackedKernel, accelerator: &[&str]) -> Command {
     let mut machine = qemu.command();
     machine.args(accelerator);
-    machine.args(["-nodefaults", "-cpu", "max", "-smp", "2", "-m", "1024"]);
+    machine.args(["-nodefaults", "-cpu", "max", "-smp", "2", "-m", "2048"]);
     machine.args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"]);
     machine.arg("-kernel").arg(&kernel.image);
     // The kernel's timer check mistakes a slow host for a broken timer. The machine needs no protection from
@@ -243,19 +253,19 @@ fn machine(qemu: &Qemu, kernel: &UnpackedKernel, accelerator: &[&str]) -> Comman
 
 /// Builds the program of the host tests. Returns its path.
 fn build() -> anyhow::Result<PathBuf> {
-    let mut cargo = unisono_host_tests::program::cargo();
     // the whole workspace, as `cargo xtask test` builds it, so that nothing is compiled again
-    cargo.args(["test", "--locked", "--workspace", "--test", HOST_TESTS, "--no-run"]);
-    cargo.args(["--message-format", "json"]).current_dir(workspace());
-    let output = cargo.output().context("start cargo")?;
+    let built = artifacts(&["--workspace", "--test", HOST_TESTS])?;
+    let program = built.into_iter().find(|artifact| artifact.name == HOST_TESTS);
+    Ok(program.context("cargo did not say where it put the host tests")?.executable)
+}
+
+/// Builds tests, and the programs that they start. Returns all programs.
+fn artifacts(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
+    let mut cargo = unisono_host_tests::program::cargo();
+    cargo.args(["test", "--locked", "--no-run", "--message-format", "json"]).args(arguments);
+    let output = cargo.current_dir(workspace()).output().context("start cargo")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let program = messages.lines().find_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let ours = message["target"]["name"] == HOST_TESTS;
-        message["executable"].as_str().filter(|_| ours).map(PathBuf::from)
-    });
-    program.context("cargo did not say where it put the host tests")
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(Artifact::read).collect())
 }
 
 /// Returns the names of all host tests, one on each line.

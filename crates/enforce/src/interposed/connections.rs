@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use std::io::Write as _;
     use std::os::unix::fs::MetadataExt;
+    use unisono_linux::resource_limit;
 
     fn ask(mut stream: &UnixStream) {
         control::send(stream, &QueueRequest::Live).expect("room");
@@ -127,6 +128,9 @@ mod tests {
     fn who_says_nothing_keeps_nobody_waiting_and_has_to_go() {
         let directory = tempfile::tempdir().expect("room");
         let path = directory.path().join("questions");
+        // both ends of each connection are in this process; many hosts allow 1,024 descriptors by default
+        let most = resource_limit::raise_open_files(2_000).expect("a higher limit");
+        assert!(most >= 2_000, "at most {most} open files: ulimit -Hn 2000");
         let mut connections = ControlConnections::listen_at(&path).expect("room");
         let start = Instant::now();
         let mut idle = Vec::new();

@@ -8,7 +8,8 @@
 use crate::model::Operation;
 
 /// The number of bytes from one element to the next.
-pub(crate) const SIZE: usize = 16;
+#[cfg(target_arch = "x86_64")]
+const SIZE: usize = 16;
 
 /// Combines the element at `source` into the element at `target`.
 ///

@@ -1,9 +1,7 @@
 //! The target's end of a ring. It visits the entries of an epoch in order, and gives their room back. Another
 //! process wrote the entries, so the target checks their contents before it uses them.
 
-use super::{
-    FILLER, HEAD, Head, LINE, LONG_ENTRY, MAX_STAGED_BYTES, REPUBLISH_AFTER, StagingRing, Stamp, data_of,
-};
+use super::{FILLER, HEAD, Head, LONG_ENTRY, MAX_STAGED_BYTES, REPUBLISH_AFTER, StagingRing, Stamp, data_of};
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::Ordering;
 
@@ -31,7 +29,7 @@ impl StagingReader {
     #[inline]
     pub(in crate::path::mapped) fn prefetch_entries(&self, (ring, size): (*mut u8, usize)) {
         #[cfg(target_arch = "x86_64")]
-        for line in [0, LINE] {
+        for line in [0, super::LINE] {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let at = (self.read as usize + line) & (size - 1);
             // SAFETY: a prefetch reads nothing; every x86-64 processor has it.
