@@ -1,8 +1,9 @@
 /*
  * Barriers of ranks on several hosts along the links of their network ('unisono mpi --tree NETWORK'). The
  * ranks of a host meet in the engine's barrier, before and after its first rank meets the first ranks of the
- * other hosts over the network. If the tree cannot be made, all members learn this together, one of them
- * prints the reason, and the barriers stay the host MPI's.
+ * other hosts, in the network's switches where these are programmed, or else by messages between the hosts.
+ * Where the tree cannot be made, all members learn that together, one of them says why, and the barriers stay
+ * the host MPI's.
  */
 #include "waiting.h"
 #include <stdio.h>
@@ -20,6 +21,15 @@ struct tree {
 bool tree_wanted(void)
 {
 	return getenv("UNISONO_MPI_TREE") != NULL;
+}
+
+/* Prints what the user has to know about the switches. */
+static void print_note(unisono_mpi_tree *tree)
+{
+	char note[1024];
+
+	if (UNLIKELY(unisono_mpi_tree_note(tree, note, sizeof note)))
+		fprintf(stderr, "unisono: %s\n", note);
 }
 
 /* Connects the first ranks of the hosts; NULL with the reason in unisono_error_text(). Collective. */
@@ -50,6 +60,8 @@ static unisono_mpi_tree *hosts_connect(MPI_Comm leaders, int rank)
 		tree = NULL;
 	}
 	free(offers);
+	if (tree)
+		print_note(tree);
 	return tree;
 }
 
@@ -72,7 +84,8 @@ static void close_hosts(struct tree *tree)
 
 void tree_release(struct tree *tree)
 {
-	close_hosts(tree);
+	if (tree->hosts)
+		unisono_mpi_tree_leave(tree->hosts);
 	if (tree->lost)
 		memory_unshare((void *)tree->lost, sizeof *tree->lost);
 	if (tree->local)
@@ -169,6 +182,8 @@ int tree_barrier(struct tree *tree, const char **words)
 		code = code_of_status(status);
 		close_hosts(tree);
 		atomic_store_explicit(tree->lost, 1, memory_order_relaxed);
+	} else if (tree->hosts) {
+		print_note(tree->hosts);
 	}
 	/* the others of this host wait here, and learn of a lost host */
 	local = local_barrier(tree, &after);

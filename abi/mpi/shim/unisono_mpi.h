@@ -176,6 +176,15 @@ unisono_status unisono_mpi_tree_meet(struct unisono_mpi_tree *tree,
 // Waits until the first ranks of all hosts have called this.
 unisono_status unisono_mpi_tree_barrier(struct unisono_mpi_tree *tree);
 
+// Copies a line for the user into `room` (`bytes` bytes, at least one) and returns 1, or returns 0 if there
+// is none.
+int unisono_mpi_tree_note(struct unisono_mpi_tree *tree,
+                          char *room,
+                          size_t bytes);
+
+// Ends this host's part in an orderly way: all hosts have entered their last barrier. Waits for nobody.
+void unisono_mpi_tree_leave(struct unisono_mpi_tree *tree);
+
 // Closes this host's connections: the other hosts' barriers fail from now on.
 void unisono_mpi_tree_free(struct unisono_mpi_tree *tree);
 

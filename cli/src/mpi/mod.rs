@@ -68,8 +68,9 @@ pub(crate) struct Args {
     /// Barriers between hosts follow the links of this network (btin-topo-1)
     ///
     /// MPI_Barrier on a communicator with ranks on several hosts then goes along a tree of hosts, planned as
-    /// 'unisono tree plan' plans it; the ranks of a host share memory. Each host is found in the network by
-    /// its name or one of its IPv4 addresses in `node_names`. Every host needs the same file under the same
+    /// 'unisono tree plan' plans it; the ranks of a host share memory. It runs in the switches where 'unisono
+    /// tree deploy NETWORK --serve' has programmed them. Each host is found in the network by its name or one
+    /// of its IPv4 addresses in `node_names`. Every host needs the same file under the same
     /// path. Where that is not so, or the hosts cannot connect, one line says so and the barriers stay the
     /// MPI's.
     #[arg(long, value_name = "NETWORK", conflicts_with = "messages")]

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use unisono_btin::{BarrierGroup, ReductionOperator, TurnPoint};
 use unisono_fabric::leftovers::{self, Note, RunningDeployments};
+use unisono_fabric::served::MAX_REGISTERS;
 use unisono_fabric::{BarrierJob, Deployment, EnduranceResult, Error, TRACED_BARRIERS};
 use unisono_linux::interrupt;
 use unisono_measure::units;
@@ -36,6 +37,8 @@ use unisono_text::counted;
   sudo unisono tree deploy net.json --names --for 600s &
   ip netns exec unisono-$!-s0 tcpdump -i p3 -xx ether proto 0x88b5
       watch the barriers of switch 0, port 3
+  sudo unisono tree deploy net.json --serve --user ann --names --for 1h
+      barriers of ann's MPI programs on these hosts, under 'unisono mpi --tree net.json'
 
 When a node's process ends, the registers show which node: each register names the port that it waits for. The \
 kernel reports a pulled cable at once. Barriers go on over other links where there are any; otherwise they wait \
@@ -44,26 +47,43 @@ until the cable is back or --patience is over.
 Needs root, clang, libbpf-dev and a kernel with BPF and veth (5.12 or later): unisono doctor.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    source: NetworkSource,
+    pub(super) source: NetworkSource,
     /// Time for which barriers run
     #[arg(long = "for", value_name = "DURATION", value_parser = units::duration, default_value = "10s")]
-    time: Duration,
+    pub(super) time: Duration,
     /// Where messages turn around: at the root node as in the paper, or at the root switch
     #[arg(long, value_enum, default_value_t = TurnAt::Node, value_name = "WHERE")]
     turn: TurnAt,
     /// Lose one barrier frame in N on purpose, at every switch
     #[arg(long, value_name = "N")]
-    lose: Option<u32>,
+    pub(super) lose: Option<u32>,
     /// If a barrier takes longer than this, name the nodes and links that may have failed, and avoid a link
     /// that loses frames
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     patience: Duration,
     /// Name the namespaces for `ip netns exec`: unisono-PID-s0 is switch 0, unisono-PID-n0 node 0
     #[arg(long)]
-    names: bool,
+    pub(super) names: bool,
+    /// Run no barriers, but let processes on the hosts use the switches, such as MPI programs under 'unisono
+    /// mpi --tree NETWORK'
+    ///
+    /// A helper at each host (each node's namespace) sets up registers for processes of its host and gives
+    /// them open sockets; groups of the file are ignored. The helpers serve root and the users of --user. A
+    /// user whom they serve can send any frame into this network, but receives only frames of barriers in
+    /// which the user takes part.
+    #[arg(long, conflicts_with_all = ["turn", "patience"])]
+    pub(super) serve: bool,
+    /// With --serve: a user whose processes may use the switches; repeatable [default: only root]
+    #[arg(long = "user", value_name = "NAME", requires = "serve")]
+    pub(super) users: Vec<String>,
+    /// With --serve: the number of registers of each switch, 1 to 256. Groups for which none is left have
+    /// their barriers in software
+    #[arg(long, value_name = "N", requires = "serve", default_value_t = MAX_REGISTERS,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_REGISTERS)))]
+    pub(super) registers: u16,
     /// Print what happened as one JSON object
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

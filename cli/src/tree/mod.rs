@@ -14,6 +14,7 @@ pub(crate) mod input;
 mod picture;
 mod plan;
 mod planning;
+mod serve;
 mod simulate;
 mod slow;
 mod undeploy;
@@ -65,6 +66,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         TreeCommand::Check(args) => check::run(&args),
         TreeCommand::Simulate(args) => simulate::run(&args),
         TreeCommand::Export(args) => export::run(&args),
+        TreeCommand::Deploy(args) if args.serve => serve::run(&args),
         TreeCommand::Deploy(args) => deploy::run(&args),
         TreeCommand::Bench(args) => bench::run(&args),
         TreeCommand::Undeploy(args) => undeploy::run(&args),

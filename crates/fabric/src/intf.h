@@ -23,7 +23,18 @@
 
 enum unisono_kind { UNISONO_REDUCTION, UNISONO_DISTRIBUTION, UNISONO_SETUP, UNISONO_FAILURE };
 enum unisono_operation { UNISONO_OR, UNISONO_AND, UNISONO_MIN, UNISONO_MAX, UNISONO_SUM };
-enum unisono_request_kind { UNISONO_INSTALL, UNISONO_RELEASE, UNISONO_DONE };
+/*
+ * A claim installs a register only where none is; a return releases it only if it is still the one that was
+ * claimed. Several owners can so share the registers of a switch. The answers: done, refused.
+ */
+enum unisono_request_kind {
+	UNISONO_INSTALL,
+	UNISONO_RELEASE,
+	UNISONO_DONE,
+	UNISONO_CLAIM,
+	UNISONO_RETURN,
+	UNISONO_REFUSED,
+};
 
 /* Follows the Ethernet header of a UNISONO_BARRIER frame; in network byte order. */
 struct unisono_frame {
@@ -56,6 +67,8 @@ struct unisono_register {
 };
 
 #define UNISONO_IN_USE (1ULL << 63)
+/* A setup word without UNISONO_IN_USE: a claim is writing the register. */
+#define UNISONO_CLAIMING 1ULL
 #define UNISONO_OPERATION_SHIFT 56
 #define UNISONO_ABOVE_SHIFT 48
 #define UNISONO_FIRST_SHIFT 32

@@ -105,6 +105,18 @@ impl RegisterState {
 pub enum RegisterRequestKind {
     Install(RegisterSetup),
     Release,
+    /// Installs the register unless the group has another one there.
+    Claim(RegisterSetup),
+    /// Releases this register, and no other.
+    Return(RegisterSetup),
+}
+
+/// A switch's answer to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestAnswer {
+    Done,
+    /// A claim found another register of the group.
+    Refused,
 }
 
 /// A request about a register of a switch, sent by a node.
@@ -121,12 +133,15 @@ pub struct RegisterRequest {
 impl RegisterRequest {
     pub const LENGTH: usize = 20;
     const DONE: u8 = 2;
+    const REFUSED: u8 = 5;
 
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let none = RegisterSetup { above: None, below: 0, operation: ReductionOperator::Or, first: 0 };
         let (code, setup) = match self.kind {
             RegisterRequestKind::Install(setup) => (0, setup),
             RegisterRequestKind::Release => (1, none),
+            RegisterRequestKind::Claim(setup) => (3, setup),
+            RegisterRequestKind::Return(setup) => (4, setup),
         };
         let mut bytes = [0; Self::LENGTH];
         bytes[..4].copy_from_slice(&[code, self.group.0, setup.above_byte(), operation(setup.operation)]);
@@ -138,10 +153,15 @@ impl RegisterRequest {
         bytes
     }
 
-    /// Returns the number of the executed request if these bytes are an answer.
-    pub fn done(bytes: &[u8]) -> Option<u16> {
+    /// Returns the number of the answered request and the answer, if these bytes are one.
+    pub fn answer(bytes: &[u8]) -> Option<(u16, RequestAnswer)> {
         let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
-        (bytes[0] == Self::DONE).then(|| u16::from_be_bytes([bytes[6], bytes[7]]))
+        let answer = match bytes[0] {
+            Self::DONE => RequestAnswer::Done,
+            Self::REFUSED => RequestAnswer::Refused,
+            _ => return None,
+        };
+        Some((u16::from_be_bytes([bytes[6], bytes[7]]), answer))
     }
 }
 
@@ -183,6 +203,7 @@ int main(void)
 	printf(" %zu %zu", offsetof(struct unisono_register, state), offsetof(struct unisono_place, port));
 	printf(" %d %d %d %d %d", UNISONO_BARRIER, UNISONO_REQUEST, UNISONO_PORTS, UNISONO_GROUPS, UNISONO_NOWHERE);
 	printf(" %d %d %d", UNISONO_FIRST_DEVICE, UNISONO_OUTCOMES, UNISONO_DONE);
+	printf(" %d %d %d", UNISONO_CLAIM, UNISONO_RETURN, UNISONO_REFUSED);
 	printf(" %d %d %d", UNISONO_OPERATION_SHIFT, UNISONO_ABOVE_SHIFT, UNISONO_FIRST_SHIFT);
 	printf(" %d %d %d %llu\n", UNISONO_DATA_SHIFT, UNISONO_LAST_SHIFT, UNISONO_SUM, UNISONO_IN_USE >> 63);
 	return bytes[0];
@@ -201,12 +222,13 @@ int main(void)
         let output = Command::new(place.path().join("layout")).output().expect("it was just made");
         let register = size_of::<[u64; 2]>();
         let expected = format!(
-            "4 {} {register} 8 16 4 8 16 8 4 {} {} {PORTS} {GROUPS} {NOWHERE} {FIRST_DEVICE} {} {} 56 48 32 48 54 {} 1\n",
+            "4 {} {register} 8 16 4 8 16 8 4 {} {} {PORTS} {GROUPS} {NOWHERE} {FIRST_DEVICE} {} {} 3 4 {} 56 48 32 48 54 {} 1\n",
             RegisterRequest::LENGTH,
             BARRIER,
             REQUEST,
             OUTCOMES.len(),
             RegisterRequest::DONE,
+            RegisterRequest::REFUSED,
             operation(ReductionOperator::Sum),
         );
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
@@ -229,10 +251,12 @@ int main(void)
         };
         let mut bytes = request.to_bytes();
         assert_eq!(bytes, [0, 9, 3, 3, 5, 6, 7, 8, 1, 2, 3, 4, 0, 0, 0, 7, 0, 0, 0, 11]);
-        assert_eq!(RegisterRequest::done(&bytes), None);
+        assert_eq!(RegisterRequest::answer(&bytes), None);
         bytes[0] = 2;
-        assert_eq!(RegisterRequest::done(&bytes), Some(0x0708));
-        assert_eq!(RegisterRequest::done(&bytes[1..]), None, "too short");
+        assert_eq!(RegisterRequest::answer(&bytes), Some((0x0708, RequestAnswer::Done)));
+        assert_eq!(RegisterRequest::answer(&bytes[1..]), None, "too short");
+        bytes[0] = 5;
+        assert_eq!(RegisterRequest::answer(&bytes), Some((0x0708, RequestAnswer::Refused)));
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //! two bytes, and two bytes of episode, over raw sockets.
 //!
 //! Read `deployment` first, then `fabric` (the network), `switch.bpf.c` with `layout` (the switches), and
-//! `node` (the members). `orders` has the messages between deployment and nodes.
+//! `node` (the members). `orders` has the messages between deployment and nodes. `served` lends the switches
+//! to other programs, such as those of MPI.
 //!
 //! The crate does not plan trees and does not define how a switch handles a frame: `unisono-btin` does both,
 //! and its table of cases tests the BPF program. It needs root, clang and a kernel with BPF when it runs, and
@@ -38,10 +39,13 @@ mod node;
 mod node_processes;
 pub mod orders;
 mod program;
+pub mod served;
 pub mod software;
+mod switches;
 
-pub use deployment::{BarriersRan, Deployment, EnduranceResult, Repaired, TRACED_BARRIERS, Times};
+pub use deployment::{BarriersRan, Deployment, EnduranceResult, Repaired, TRACED_BARRIERS};
 pub use error::Error;
 pub use home_processors::HomeProcessors;
 pub use job::BarrierJob;
 pub use program::SwitchProgram;
+pub use switches::Times;

@@ -4,8 +4,6 @@
 use crate::error::Error;
 use crate::fabric::Fabric;
 use crate::home_processors::HomeProcessors;
-use crate::job::NodeContext;
-use crate::node;
 use crate::orders::{NodeOrder, NodeReport};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -34,11 +32,13 @@ pub(crate) enum NodeNews {
 }
 
 impl NodeProcesses {
+    /// Starts a process for each node, which runs `serve` in the node's namespace with the other end of the
+    /// node's line.
     pub(crate) fn start(
         nodes: &[NodeId],
-        known: NodeContext<'_>,
         fabric: &Fabric,
         homes: &HomeProcessors,
+        serve: impl Fn(NodeId, UnixStream) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let mut processes = Self(Vec::with_capacity(nodes.len()));
         for id in nodes {
@@ -49,7 +49,7 @@ impl NodeProcesses {
                     .node(*id)
                     .enter()
                     .map_err(Error::io("enter the node"))
-                    .and_then(|()| node::serve(*id, known, orders));
+                    .and_then(|()| serve(*id, orders));
                 match served {
                     Ok(()) => 0,
                     Err(error) => {

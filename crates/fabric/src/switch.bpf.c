@@ -294,31 +294,45 @@ static __always_inline int request(struct __sk_buff *skb, __u32 here, __u32 swit
 	struct unisono_request *asked = (void *)(long)skb->data + ETHERNET;
 	struct unisono_register *reg;
 	__u32 slot, target;
-	__u64 setup;
+	__u64 setup, before;
+	__u8 answer;
 
 	if ((void *)(asked + 1) > (void *)(long)skb->data_end)
 		return drop(UNISONO_DROPPED_UNKNOWN);
 	target = bpf_ntohl(asked->target);
-	if (asked->kind == UNISONO_DONE)
+	if (asked->kind == UNISONO_DONE || asked->kind == UNISONO_REFUSED)
 		return towards_node(skb, here, target, switches);
 	if (target != here)
 		return towards_switch(skb, here, target, switches);
 	slot = here * UNISONO_GROUPS + asked->group;
 	reg = bpf_map_lookup_elem(&registers, &slot);
-	if (!reg || asked->kind > UNISONO_RELEASE)
+	if (!reg || asked->kind > UNISONO_RETURN)
 		return drop(UNISONO_DROPPED_UNKNOWN);
 	setup = 0;
-	if (asked->kind == UNISONO_INSTALL)
+	if (asked->kind != UNISONO_RELEASE)
 		setup = UNISONO_IN_USE | (__u64)(asked->operation & 0x7f) << UNISONO_OPERATION_SHIFT |
 			(__u64)asked->above << UNISONO_ABOVE_SHIFT |
 			(__u64)bpf_ntohs(asked->episode) << UNISONO_FIRST_SHIFT | bpf_ntohl(asked->below);
-	/* repeated because the answer was lost: the register may be in use already */
-	if (reg->setup != setup) {
+	answer = UNISONO_DONE;
+	if (asked->kind == UNISONO_CLAIM) {
+		before = __sync_val_compare_and_swap(&reg->setup, 0, UNISONO_CLAIMING);
+		if (before == UNISONO_CLAIMING)
+			return drop(UNISONO_DROPPED_CONTENDED); /* the node asks again */
+		if (before == 0) {
+			reg->state = gathering(bpf_ntohs(asked->episode), asked->operation, 0);
+			__sync_lock_test_and_set(&reg->setup, setup);
+		} else if (before != setup) {
+			answer = UNISONO_REFUSED;
+		}
+	} else if (asked->kind == UNISONO_RETURN) {
+		__sync_val_compare_and_swap(&reg->setup, setup, 0);
+	} else if (reg->setup != setup) {
+		/* otherwise repeated because the answer was lost: the register may be in use already */
 		__sync_lock_test_and_set(&reg->setup, 0);
 		reg->state = gathering(bpf_ntohs(asked->episode), asked->operation, 0);
 		__sync_lock_test_and_set(&reg->setup, setup);
 	}
-	asked->kind = UNISONO_DONE;
+	asked->kind = answer;
 	asked->target = asked->origin;
 	return towards_node(skb, here, bpf_ntohl(asked->origin), switches);
 }

@@ -50,6 +50,7 @@ mod mpi_spawn;
 mod mpi_start;
 mod mpi_statistics;
 mod mpi_stock;
+mod mpi_switches;
 mod mpi_waits;
 mod one_sided;
 mod queue;
@@ -127,6 +128,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("mpi_start", mpi_start::TESTS),
     ("mpi_statistics", mpi_statistics::TESTS),
     ("mpi_stock", mpi_stock::TESTS),
+    ("mpi_switches", mpi_switches::TESTS),
     ("mpi_waits", mpi_waits::TESTS),
     ("one_sided", one_sided::TESTS),
     ("queue", queue::TESTS),

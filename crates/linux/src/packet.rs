@@ -50,6 +50,18 @@ impl PacketSocket {
         if bound == 0 { Ok(Self(descriptor)) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Restricts for good the frames that this socket receives to those that pass all tests, whoever holds
+    /// the socket (`SO_ATTACH_FILTER`, `SO_LOCK_FILTER`). Frames that it sends are not restricted.
+    pub fn restrict(&self, tests: &[FrameTest]) -> io::Result<()> {
+        let program = filter(tests);
+        let program = libc::sock_fprog {
+            len: u16::try_from(program.len()).map_err(io::Error::other)?,
+            filter: program.as_ptr().cast_mut(),
+        };
+        socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1_i32)
+    }
+
     /// Limits how long [`receive`](Self::receive) waits; zero means no limit.
     pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         let timeout = (!timeout.is_zero()).then_some(timeout);
@@ -80,6 +92,51 @@ impl PacketSocket {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Like [`receive`](Self::receive), but never waits.
+    pub fn receive_now(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
+        match recv(&self.0, frame, RecvFlags::DONTWAIT) {
+            Ok((length, _)) => Ok(Some(length)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl From<OwnedFd> for PacketSocket {
+    /// Takes a packet socket that another process has opened.
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+}
+
+/// A condition on two bytes of a frame, in network byte order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameTest {
+    /// From the beginning of the Ethernet header.
+    pub offset: u32,
+    pub mask: u16,
+    pub value: u16,
+}
+
+/// Makes the socket filter that keeps the frames that pass all tests.
+fn filter(tests: &[FrameTest]) -> Vec<libc::sock_filter> {
+    const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+    const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+    const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let instruction = |code, k, jf| libc::sock_filter { code, jt: 0, jf, k };
+    let mut program = Vec::with_capacity(4 * tests.len() + 1);
+    for test in tests {
+        program.extend([
+            instruction(LOAD_HALF, test.offset, 0),
+            instruction(AND, test.mask.into(), 0),
+            libc::sock_filter { jt: 1, ..instruction(JUMP_IF_EQUAL, test.value.into(), 0) },
+            instruction(RETURN, 0, 0),
+        ]);
+    }
+    program.push(instruction(RETURN, u32::MAX, 0));
+    program
 }
 
 /// A socket for large frames. The device segments them; if it cannot, the kernel segments them before it

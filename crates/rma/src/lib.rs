@@ -46,5 +46,5 @@ pub use model::{
     StatsTable, Style, Target, Traffic, Verb, WindowStats, environment,
 };
 pub use path::hook::HookOutcome;
-pub use tree_barrier::TreeBarrierMember;
+pub use tree_barrier::{FastBarrier, ReleasedBy, TreeBarrierMember};
 pub use window::{Flavor, Mapped, Pending, Request, Window};

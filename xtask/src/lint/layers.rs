@@ -36,7 +36,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fabric", &["btin", "linux", "measure", "text"]),
     ("enforce", &["fairqueue", "linux", "measure", "socket-shares", "sync"]),
     ("launch", &["linux", "rma", "text"]),
-    ("c", &["btin", "events-client", "linux", "rma", "socket-shares", "sync", "text"]),
+    ("c", &["btin", "events-client", "fabric", "linux", "rma", "socket-shares", "sync", "text"]),
     ("mpi-preload", &["linux", "text"]),
     // measuring and showing
     ("workload", &["barrier", "events-client", "fairqueue", "linux", "measure", "rma", "sync"]),

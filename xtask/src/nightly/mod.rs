@@ -153,6 +153,7 @@ const PARTS: &[NightlyPart] = &[
             "mpi_progress::",
             "mpi_start::",
             "mpi_stock::",
+            "mpi_switches::",
             "mpi_waits::",
         ]),
     ),

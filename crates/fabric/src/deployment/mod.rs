@@ -13,11 +13,12 @@ use crate::error::Error;
 use crate::fabric::{Fabric, ProgramHook};
 use crate::home_processors::HomeProcessors;
 use crate::job::{BarrierJob, NodeContext};
+use crate::node;
 use crate::node_processes::{NodeNews, NodeProcesses};
 use crate::orders::{BarrierRun, NodeOrder, NodeReport};
-use crate::program::SWITCH;
-use crate::program::{SwitchProgram, check_size};
+use crate::program::SwitchProgram;
 use crate::software::SoftwareAlgorithm;
+use crate::switches::{Switches, Times};
 use carriers::shortened;
 pub use endurance::{EnduranceResult, TRACED_BARRIERS};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,6 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_btin::repair::around_links;
 use unisono_btin::{End, NodeId, PlanError, SwitchNetwork, TreePlan};
 use unisono_linux::affinity::Tid;
-use unisono_linux::bpf::compile::Compiling;
 use unisono_linux::clock::{Duration, Instant};
 use unisono_linux::interrupt;
 
@@ -76,18 +76,6 @@ pub struct Repaired {
     pub roots: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
-    /// The time to make namespaces and devices, while the program is compiled.
-    pub network: StdDuration,
-    /// The time to wait for the compiler, to load the program and to attach it.
-    pub program: StdDuration,
-    /// The time to start the processes, until each has reported.
-    pub nodes: StdDuration,
-    /// The time that the members take to set up the registers.
-    pub registers: StdDuration,
-}
-
 /// A callback that receives the events of cables and barriers, in words.
 type NewsListener<'a> = Box<dyn FnMut(&str) + 'a>;
 
@@ -117,21 +105,14 @@ impl<'a> Deployment<'a> {
     /// Brings a network up and starts a process for each member of its groups. Does not set up registers.
     pub fn new(network: &'a SwitchNetwork, jobs: &'a [BarrierJob]) -> Result<Self, Error> {
         let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
-        check_size(network)?;
         let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
         let members: Vec<NodeId> = members.into_iter().collect();
         let homes = HomeProcessors::distribute(&members);
-        let mut times = Times::default();
+        let Switches { fabric, hook, program, cables, times } = Switches::bring_up(network, &homes)?;
         let start = StdInstant::now();
-        let compiling = Compiling::start(SWITCH)?; // compiles while the kernel makes namespaces
-        let mut fabric = Fabric::new(network, &homes)?;
-        times.network = start.elapsed();
-        let program = SwitchProgram::load_object(network, &compiling.finish()?)?;
-        let hook = fabric.attach(network, &program)?;
-        times.program = start.elapsed() - times.network;
-        let cables = Cables::watch(network, &fabric)?;
-        let start = StdInstant::now();
-        let processes = NodeProcesses::start(&members, NodeContext { network, jobs }, &fabric, &homes)?;
+        let known = NodeContext { network, jobs };
+        let processes =
+            NodeProcesses::start(&members, &fabric, &homes, |id, orders| node::serve(id, known, orders))?;
         let mut deployment = Self {
             processes,
             cables,

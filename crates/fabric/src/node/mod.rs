@@ -15,7 +15,7 @@ use crate::job::NodeContext;
 use crate::layout::{BARRIER, REQUEST};
 use crate::orders::{BarrierRun, NodeOrder, NodeReport};
 use crate::software::{RankMessage, Software, SoftwareAlgorithm};
-use retransmit::RetransmitTimer;
+pub(crate) use retransmit::RetransmitTimer;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
@@ -35,7 +35,7 @@ use unisono_linux::socket::force_receive_room;
 const UDP_PORT: u16 = 4_074;
 /// The size of the receive buffer for datagrams: a kilobyte from each of 4,096 members.
 const DATAGRAM_ROOM: usize = 4 << 20;
-const ETHERNET: usize = 14;
+pub(crate) const ETHERNET: usize = 14;
 
 pub(crate) struct MemberNode<'a> {
     id: NodeId,
@@ -226,7 +226,7 @@ impl MemberNode<'_> {
 
 /// Returns the Ethernet header. Source and destination are the same, because all devices have the same
 /// address.
-fn header(ethertype: u16) -> [u8; ETHERNET] {
+pub(crate) fn header(ethertype: u16) -> [u8; ETHERNET] {
     let mut header = [0; ETHERNET];
     header[..6].copy_from_slice(&HARDWARE);
     header[6..12].copy_from_slice(&HARDWARE);
@@ -236,7 +236,7 @@ fn header(ethertype: u16) -> [u8; ETHERNET] {
 
 /// Ignores errors that only mean the loss of a frame, because a cable is down or the kernel has no room: the
 /// frame will be sent again.
-fn tolerate(sent: std::io::Result<()>, what: &str) -> Result<(), Error> {
+pub(crate) fn tolerate(sent: std::io::Result<()>, what: &str) -> Result<(), Error> {
     let Err(error) = sent else { return Ok(()) };
     match Errno::from_io_error(&error) {
         Some(Errno::NETDOWN | Errno::NOBUFS | Errno::NXIO) => Ok(()),

@@ -105,8 +105,9 @@ impl MemberNode<'_> {
                 let mut bytes = [0; 64];
                 let received = self.requests.receive(&mut bytes).map_err(Error::io("receive an answer"))?;
                 let Some(length) = received else { break };
-                let done = bytes.get(ETHERNET..length).and_then(RegisterRequest::done);
-                let Some(of) = asked.iter().position(|(number, ..)| Some(*number) == done) else { continue };
+                let answer = bytes.get(ETHERNET..length).and_then(RegisterRequest::answer);
+                let Some((answered, _)) = answer else { continue };
+                let Some(of) = asked.iter().position(|(number, ..)| *number == answered) else { continue };
                 let (_, at, request) = asked.swap_remove(of);
                 let answer = match request.order {
                     RegisterOrder::Set { .. } => SetupAnswer::InSwitch,

@@ -24,7 +24,7 @@ const MAX_TIMEOUT: Duration = Duration::from_millis(500);
 const BARRIERS_PER_CLOCK_READ: u32 = 15;
 
 #[derive(Clone, Debug)]
-pub(super) struct RetransmitTimer {
+pub(crate) struct RetransmitTimer {
     estimate: Duration,
     now: Duration,
     /// The number of barriers until the next timed one.
@@ -33,38 +33,38 @@ pub(super) struct RetransmitTimer {
 
 impl RetransmitTimer {
     /// Makes the timer before the first barrier of a group of `members` members.
-    pub(super) fn for_members(members: usize) -> Self {
+    pub(crate) fn for_members(members: usize) -> Self {
         let estimate = ESTIMATE_PER_MEMBER
             .saturating_mul(u32::try_from(members).unwrap_or(u32::MAX))
             .max(INITIAL_ESTIMATE);
         Self { estimate, now: (estimate * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT), untimed_left: 0 }
     }
 
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.now
     }
 
     /// Doubles the timeout after it has expired. The next wait is at most `left`, because the member has to
-    /// report then, or [`MIN_TIMEOUT`] if that is longer.
-    pub(super) fn back_off(&mut self, left: Duration) {
+    /// report then.
+    pub(crate) fn back_off(&mut self, left: Duration) {
         self.now = (self.now * 2).min(MAX_TIMEOUT).min(left.max(MIN_TIMEOUT));
     }
 
     /// Shortens the timeout while the node waits for something other than a release.
-    pub(super) fn shorten(&mut self) {
+    pub(crate) fn shorten(&mut self) {
         self.now = MIN_TIMEOUT;
     }
 
     /// Returns whether to time the next barrier. Only one in [`BARRIERS_PER_CLOCK_READ`] + 1 is timed,
     /// because it takes time to read the clock.
-    pub(super) fn time_next(&mut self) -> bool {
+    pub(crate) fn time_next(&mut self) -> bool {
         self.untimed_left = self.untimed_left.checked_sub(1).unwrap_or(BARRIERS_PER_CLOCK_READ);
         self.untimed_left == BARRIERS_PER_CLOCK_READ
     }
 
     /// Updates the estimate after a barrier, which took `took` if it was timed and in which this node
     /// repeated messages `repeated` times. Returns whether the timeout has changed.
-    pub(super) fn sample(&mut self, took: Option<Duration>, repeated: u64) -> bool {
+    pub(crate) fn sample(&mut self, took: Option<Duration>, repeated: u64) -> bool {
         match (took, repeated) {
             (Some(took), 0) => {
                 self.estimate = took.min(self.estimate + self.estimate / 8).max(Duration::from_micros(10));

@@ -9,11 +9,16 @@
 //! Every decision that could split the ranks depends on the offers alone, so that all ranks decide alike. The
 //! shim makes the ranks agree on whether the connections were made.
 //!
+//! Where every host has a helper of the switches (`unisono tree deploy --serve`), the barrier runs in them
+//! ([`switches`]), and the connections of the tree stand beside it: if no host is released although all have
+//! arrived, all hosts change to the tree.
+//!
 //! Cost: 2 (n - 1) packets of 48 bytes a barrier for n hosts, and a connection for each neighbor. When not to
 //! use: on one host. Reference: Moh and others, "A Fast Tree-Based Barrier Synchronization on Switch-Based
-//! Irregular Networks", section 3, whose tree serves here without its switches.
+//! Irregular Networks", section 3.
 
 mod offer;
+mod switches;
 
 use super::{ProgressCall, membership, progress_hook};
 use crate::error::{CallStatus, argument, ffi_call, ffi_call_or};
@@ -24,20 +29,27 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::slice;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
+use switches::{SwitchAttempt, SwitchBarrier};
 use unisono_btin::{
     BarrierGroup, GroupId, MemberTree, NetworkFile, NodeId, PlanOptions, SwitchNetwork, Ties, plan,
 };
+use unisono_fabric::served::{self, HelperConnection};
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::address::{self, DeviceAddress};
 use unisono_rma::wire::tcp::JobListener;
-use unisono_rma::{Error, Key, Rank, TreeBarrierMember};
+use unisono_rma::{Error, Key, Rank, ReleasedBy, TreeBarrierMember};
+use unisono_text::counted;
 
 /// The size of an offer (bytes).
 pub const UNISONO_MPI_TREE_OFFER: usize = 2048;
 /// The time limit for the hosts to connect: all of them begin at the same collective. A firewall that drops
 /// packets is noticed after this time. Chosen, not measured.
 const MEET_TIMEOUT: StdDuration = StdDuration::from_secs(10);
+/// The time after the last arrival at which a barrier in the switches counts as stuck, as in `unisono tree
+/// deploy`. Lost frames are repeated after 30 to 500 ms.
+const STALL_AFTER: StdDuration = StdDuration::from_secs(2);
 
 /// The tree of a communicator's hosts, as seen by the first rank of one of them.
 #[derive(Debug)]
@@ -50,6 +62,14 @@ pub struct TreeHandle {
     addresses: Vec<DeviceAddress>,
     hosts: Vec<HostOffer>,
     barrier: Option<TreeBarrierMember>,
+    /// This host's helper of the switches, until the hosts have met.
+    helper: Option<HelperConnection>,
+    /// The barrier in the switches, if it serves.
+    switches: Option<SwitchBarrier>,
+    /// The switches that serve no longer; their registers are returned with the tree.
+    stuck: Option<SwitchBarrier>,
+    /// A line for the user.
+    note: Option<String>,
 }
 
 /// The network of `--tree`, and a digest of its file and of the options of `unisono mpi`.
@@ -58,6 +78,8 @@ struct PlannedNetwork {
     path: String,
     file: NetworkFile,
     digest: u64,
+    /// The digest of its switches, links and nodes, by which deployed switches are compared with it.
+    shape: u64,
 }
 
 /// Returns the network of this process, read once.
@@ -68,7 +90,8 @@ fn network(path: &str, options: &str) -> Result<&'static PlannedNetwork, &'stati
         let file = NetworkFile::from_json(&text).map_err(|error| format!("{path}:{error}"))?;
         let mut digest = DefaultHasher::new();
         (&text, options).hash(&mut digest);
-        Ok(PlannedNetwork { path: path.to_owned(), file, digest: digest.finish() })
+        let shape = served::digest(&file.network);
+        Ok(PlannedNetwork { path: path.to_owned(), file, digest: digest.finish(), shape })
     };
     NETWORK.get_or_init(read).as_ref().map_err(String::as_str)
 }
@@ -107,11 +130,35 @@ pub unsafe extern "C" fn unisono_mpi_tree_new(
         let name = fs::read_to_string("/proc/sys/kernel/hostname").map_err(system("read the host's name"))?;
         let (path, options) = (path.to_string_lossy(), options.to_string_lossy());
         let network = self::network(&path, &options);
+        let (helper, helper_offer) = match HelperConnection::open() {
+            Ok(Some(helper)) => {
+                let offer = helper.offer().clone();
+                (Some(helper), Some(Ok(offer)))
+            }
+            Ok(None) => (None, None),
+            Err(error) => (None, Some(Err(error.to_string()))),
+        };
+        let [low, high, ..] = *Key::random()?.bytes();
         HostOffer::new(rank, name.trim(), listener.address().port(), &addresses)
             .in_network(network.map(|known| (&known.file, known.digest)), &path)
+            .with_switches(
+                helper_offer,
+                network.ok().map(|known| known.shape),
+                u16::from_le_bytes([low, high]),
+            )
             .encode(room)?;
-        let (network, listener) = (network.ok(), Some(listener));
-        let handle = TreeHandle { own, network, listener, addresses, hosts: Vec::new(), barrier: None };
+        let handle = TreeHandle {
+            own,
+            network: network.ok(),
+            listener: Some(listener),
+            addresses,
+            hosts: Vec::new(),
+            barrier: None,
+            helper,
+            switches: None,
+            stuck: None,
+            note: None,
+        };
         made = Box::into_raw(Box::new(handle));
         Ok(())
     });
@@ -148,6 +195,37 @@ pub unsafe extern "C" fn unisono_mpi_tree_meet(
 pub unsafe extern "C" fn unisono_mpi_tree_barrier(tree: *mut TreeHandle) -> CallStatus {
     // SAFETY: the shim passes a live handle.
     ffi_call(|| unsafe { &mut *tree }.wait())
+}
+
+/// Copies a line for the user into `room` (`bytes` bytes, at least one) and returns 1, or returns 0 if there
+/// is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_tree_note(
+    tree: *mut TreeHandle,
+    room: *mut c_char,
+    bytes: usize,
+) -> c_int {
+    ffi_call_or(0, || {
+        // SAFETY: the shim passes a live handle.
+        let tree = unsafe { &mut *tree };
+        let Some(note) = tree.note.take() else { return Ok(0) };
+        // SAFETY: the shim passes this many writable bytes.
+        let room = unsafe { slice::from_raw_parts_mut(room.cast::<u8>(), bytes) };
+        let text = &note.as_bytes()[..note.floor_char_boundary(bytes - 1)];
+        room[..text.len()].copy_from_slice(text);
+        room[text.len()] = 0;
+        Ok(1)
+    })
+}
+
+/// Ends this host's part in an orderly way: all hosts have entered their last barrier. Waits for nobody.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_tree_leave(tree: *mut TreeHandle) {
+    ffi_call_or((), || {
+        // SAFETY: `unisono_mpi_tree_new` made it, and the shim frees it once.
+        unsafe { Box::from_raw(tree) }.leave();
+        Ok(())
+    });
 }
 
 /// Closes this host's connections: the other hosts' barriers fail from now on.
@@ -207,13 +285,72 @@ impl TreeHandle {
         let mut barrier = TreeBarrierMember::over(tcp, parent, children);
         let (every, hook) = progress_hook(progress);
         barrier.while_waiting(every, hook);
+        self.claim_switches(&mut barrier, &nodes)?;
         self.barrier = Some(barrier);
         Ok(())
     }
 
+    /// Claims a group in the switches, if every host offers them.
+    fn claim_switches(&mut self, tree: &mut TreeBarrierMember, nodes: &[NodeId]) -> Result<(), Error> {
+        static SPILLED: AtomicBool = AtomicBool::new(false);
+        static REFUSED: AtomicBool = AtomicBool::new(false);
+        let is_first_time = |given: &AtomicBool| !given.swap(true, Ordering::Relaxed);
+        let by_the_tree = "barriers between hosts go from host to host and not by the switches";
+        let helper = self.helper.take();
+        let offered = match offer::switches(&self.hosts) {
+            Ok(offered) => offered,
+            Err(why) => {
+                if self.own == 0 && is_first_time(&REFUSED) {
+                    self.note = Some(format!("{by_the_tree}: {why}"));
+                }
+                return Ok(());
+            }
+        };
+        let (Some(offered), Some(helper)) = (offered, helper) else { return Ok(()) };
+        match switches::claim(tree, helper, &offered, nodes)? {
+            SwitchAttempt::Granted(granted) => self.switches = Some(granted),
+            SwitchAttempt::Spilled if self.own == 0 && is_first_time(&SPILLED) => {
+                self.note = Some(format!(
+                    "{by_the_tree} on some communicators: no switch has more than {}; free communicators \
+                     that are not used any more",
+                    counted(offered.registers, "register")
+                ));
+            }
+            SwitchAttempt::Failed(Some(why)) if is_first_time(&REFUSED) => {
+                self.note = Some(format!("{by_the_tree}: {why}"));
+            }
+            SwitchAttempt::Spilled | SwitchAttempt::Failed(_) => {}
+        }
+        Ok(())
+    }
+
+    fn leave(self) {
+        if let Some(barrier) = self.barrier {
+            barrier.leave();
+        }
+        if let Some(switches) = self.switches {
+            switches.leave();
+        }
+    }
+
     fn wait(&mut self) -> Result<(), Error> {
         let barrier = self.barrier.as_mut().ok_or_else(|| argument("the hosts have not met"))?;
-        barrier.wait().map_err(|error| match error {
+        let released = match &mut self.switches {
+            Some(switches) => barrier.wait_beside(switches, STALL_AFTER),
+            None => barrier.wait().map(|()| ReleasedBy::Fast),
+        };
+        if matches!(released, Ok(ReleasedBy::Tree)) {
+            self.stuck = self.switches.take();
+            if let Some(stuck) = self.stuck.as_mut().filter(|_| self.own == 0) {
+                self.note = Some(format!(
+                    "a barrier between {} hosts was stuck in the switches and is undone there ({}); this \
+                     communicator's barriers go from host to host from now on",
+                    self.hosts.len(),
+                    stuck.suspects()
+                ));
+            }
+        }
+        released.map(|_| ()).map_err(|error| match error {
             Error::Gone { rank, why } => match self.hosts.get(rank.index()) {
                 Some(lost) => Error::Gone {
                     rank: Rank(lost.rank.cast_unsigned()),

@@ -6,6 +6,7 @@ use crate::error::argument;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
 use unisono_btin::{NetworkFile, NodeId, host_of_label};
+use unisono_fabric::served::{GroupSet, HelperOffer};
 use unisono_linux::netlink::address::DeviceAddress;
 use unisono_rma::Error;
 use unisono_text::counted;
@@ -26,6 +27,20 @@ pub(super) struct HostOffer {
     digest: u64,
     port: u16,
     addresses: Vec<Ipv4Addr>,
+    /// The offer of the host's helper of the switches, or the reason why it does not serve. `None`: there is
+    /// no helper.
+    switches: Option<Result<HelperOffer, String>>,
+    /// A random number. That of the first host becomes the first episode in the switches.
+    episode: u16,
+}
+
+/// The switches of all hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct OfferedSwitches {
+    pub(super) registers: u16,
+    /// The groups of which any host is a member.
+    pub(super) used: GroupSet,
+    pub(super) first_episode: u16,
 }
 
 impl HostOffer {
@@ -38,10 +53,37 @@ impl HostOffer {
             digest: 0,
             port,
             addresses: addresses.take(MAX_ADDRESSES).collect(),
+            switches: None,
+            episode: 0,
         }
     }
 
-    /// Returns the offer with this host's node in `network`, whose file is at `path`.
+    /// The offer with that of the host's helper, whose network and node have to be those of this offer.
+    /// `network` is the digest of this host's network.
+    pub(super) fn with_switches(
+        mut self,
+        helper: Option<Result<HelperOffer, String>>,
+        network: Option<u64>,
+        episode: u16,
+    ) -> Self {
+        self.episode = episode;
+        let checked = |offer: HelperOffer| {
+            if Some(offer.network) != network {
+                return Err("the switches are deployed for another network".to_owned());
+            }
+            match self.node {
+                Ok(node) if node != offer.node => Err(format!(
+                    "the network calls it node {node}, and the switches call it node {}",
+                    offer.node
+                )),
+                _ => Ok(offer),
+            }
+        };
+        self.switches = helper.map(|helper| helper.and_then(checked));
+        self
+    }
+
+    /// The offer with this host's node in a network; the network's file has this path.
     pub(super) fn in_network(mut self, network: Result<(&NetworkFile, u64), &str>, path: &str) -> Self {
         match network {
             Ok((file, digest)) => {
@@ -107,6 +149,9 @@ impl HostOffer {
             // a message may quote a file, and the whole offer has to fit
             why.truncate(why.floor_char_boundary(UNISONO_MPI_TREE_OFFER / 4));
         }
+        if let Some(Err(why)) = &mut offer.switches {
+            why.truncate(why.floor_char_boundary(UNISONO_MPI_TREE_OFFER / 8));
+        }
         let text = serde_json::to_vec(&offer).map_err(|error| argument(error.to_string()))?;
         let place = room.get_mut(..text.len()).filter(|place| place.len() < UNISONO_MPI_TREE_OFFER);
         place.ok_or_else(|| argument("this host's name is too long"))?.copy_from_slice(&text);
@@ -148,9 +193,30 @@ pub(super) fn nodes(offers: &[HostOffer]) -> Result<Vec<NodeId>, String> {
     Ok(nodes)
 }
 
+/// The switches that all hosts can use. `None`: no host has a helper. The same answer wherever it is asked.
+pub(super) fn switches(offers: &[HostOffer]) -> Result<Option<OfferedSwitches>, String> {
+    if offers.iter().all(|offer| offer.switches.is_none()) {
+        return Ok(None);
+    }
+    let first_episode = offers.first().map_or(0, |offer| offer.episode);
+    let mut all = OfferedSwitches { registers: u16::MAX, used: GroupSet::default(), first_episode };
+    for offer in offers {
+        match &offer.switches {
+            Some(Ok(helper)) => {
+                all.registers = all.registers.min(helper.registers);
+                all.used.add(&helper.used);
+            }
+            Some(Err(why)) => return Err(format!("host {}: {why}", offer.host)),
+            None => return Err(format!("host {} has no helper of the switches", offer.host)),
+        }
+    }
+    Ok(Some(all))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_btin::GroupId;
 
     fn file(names: &str) -> NetworkFile {
         let text = format!(
@@ -204,6 +270,32 @@ mod tests {
         assert!(nodes(&[good.clone(), bad]).is_err_and(|why| why.contains("add node_names")));
         let other = HostOffer { digest: 8, host: "n2".to_owned(), ..good.clone() };
         assert!(nodes(&[good, other]).is_err_and(|why| why.starts_with("hosts n1 and n2 have different")));
+    }
+
+    #[test]
+    fn switches_are_used_if_every_host_has_the_same() {
+        let helper = |node, group| {
+            let mut used = GroupSet::default();
+            used.insert(GroupId(group));
+            Some(Ok(HelperOffer { node, network: 5, registers: 9, used }))
+        };
+        let names = r#","node_names":["n0","n1"]"#;
+        let with = |host: &str, helper, episode| offer(host, names).with_switches(helper, Some(5), episode);
+        let (near, far) = (with("n0", helper(0, 0), 7), with("n1", helper(1, 1), 8));
+        let all = switches(&[near.clone(), far]).expect("both").expect("both have them");
+        assert_eq!((all.registers, all.first_episode), (9, 7));
+        assert_eq!(all.used.first_free(9), Some(GroupId(2)));
+        assert_eq!(switches(&[offer("n0", names), offer("n1", names)]), Ok(None));
+        for (other, said) in [
+            (None, "host n1 has no helper"),
+            (helper(0, 1), "host n1: the network calls it node 1, and the switches call it node 0"),
+            (Some(Err("no".to_owned())), "host n1: no"),
+        ] {
+            let why = switches(&[near.clone(), with("n1", other, 1)]).expect_err("not the same");
+            assert!(why.starts_with(said), "{why}");
+        }
+        let other = offer("n1", names).with_switches(helper(1, 1), Some(6), 1);
+        assert!(switches(&[near, other]).is_err_and(|why| why.contains("another network")));
     }
 
     #[test]
