@@ -13,7 +13,7 @@
 //! use: on one host. Reference: Moh and others, "A Fast Tree-Based Barrier Synchronization on Switch-Based
 //! Irregular Networks", section 3, whose tree serves here without its switches.
 
-mod offer;
+pub(super) mod offer;
 
 use super::{ProgressCall, membership, progress_hook};
 use crate::error::{CallStatus, argument, ffi_call, ffi_call_or};
