@@ -1,5 +1,5 @@
 //! The studies of the papers, with the programs that they measure: middleware and shares of links, the
-//! network monitor, gangs on simulated machines.
+//! network monitor, gangs on simulated machines, windows over Ethernet.
 //!
 //! ```text
 //!   studies/*.toml, driver, peers --[`add_studies`]--> unisono-study: plan, runs, records

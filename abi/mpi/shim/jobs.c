@@ -5,8 +5,10 @@
  * make jobs in an order that differs between ranks. Ranks of one host share memory, which they find by a
  * random key that the communicator's first rank broadcasts. A communicator that reaches other hosts gets a
  * private duplicate, and its packets travel as the host MPI's messages.
+ * A ring of connections shows it which ranks are gone.
  */
 #include "shim.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,6 +121,51 @@ static int on_one_host(MPI_Comm comm, int size, bool *one_host)
 	return MPI_SUCCESS;
 }
 
+/*
+ * Connects the ranks in a ring, by which they notice ranks that are gone. NULL at all ranks if some of them
+ * cannot connect; their process does not try again. Collective.
+ */
+static int watch_make(MPI_Comm comm, struct job *job, unisono_mpi_watch **made)
+{
+	static _Atomic bool impossible;
+	uint8_t *offers = calloc((size_t)job->size + 1, UNISONO_MPI_WATCH_OFFER);
+	unisono_mpi_watch *watch = NULL;
+	int mine, all, code;
+
+	*made = NULL;
+	if (!offers)
+		return MPI_ERR_NO_MEM;
+	uint8_t *own = offers + (size_t)job->size * UNISONO_MPI_WATCH_OFFER;
+
+	/* without an offer of each rank none connects */
+	if (!impossible)
+		watch = unisono_mpi_watch_new(job->rank, job->size, job->key, own);
+	code = PMPI_Allgather(own, UNISONO_MPI_WATCH_OFFER, MPI_BYTE, offers, UNISONO_MPI_WATCH_OFFER,
+			      MPI_BYTE, comm);
+	mine = !code && watch && !unisono_mpi_watch_meet(watch, offers);
+	free(offers);
+	if (!code)
+		code = PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
+	if (!code && all) {
+		*made = watch;
+		return MPI_SUCCESS;
+	}
+	if (!code && !mine && !impossible) {
+		char words[256];
+
+		snprintf(words, sizeof words,
+			 "a rank that dies on another host will not be named (%s); allow TCP between the "
+			 "hosts, on "
+			 "all ports",
+			 unisono_error_text());
+		warn_once(words);
+	}
+	impossible = true;
+	if (watch)
+		unisono_mpi_watch_free(watch);
+	return code;
+}
+
 static int job_make(MPI_Comm comm, struct job **made)
 {
 	struct job *job = calloc(1, sizeof *job);
@@ -167,12 +214,18 @@ static int job_make(MPI_Comm comm, struct job **made)
 			.take = packet_take,
 		};
 
+		unisono_mpi_watch *watch = NULL;
+
 		code = PMPI_Comm_dup(comm, &job->messages);
+		if (!code)
+			code = watch_make(comm, job, &watch);
 		if (code) {
+			if (job->messages != MPI_COMM_NULL)
+				PMPI_Comm_free(&job->messages);
 			free(job);
 			return code;
 		}
-		status = unisono_mpi_job_messages(job->rank, job->size, &messages, &job->core);
+		status = unisono_mpi_job_messages(job->rank, job->size, &messages, watch, &job->core);
 	}
 	if (status)
 		return failed(job, status);

@@ -9,6 +9,9 @@
 // The size of an offer (bytes).
 #define UNISONO_MPI_TREE_OFFER 2048
 
+// The bytes of an offer: a port, a number of addresses, and the addresses.
+#define UNISONO_MPI_WATCH_OFFER 64
+
 // The calls that wait, as the table of `--stats` names them.
 typedef enum unisono_mpi_wait_call {
         UNISONO_MPI_WAIT_CALL_RECV = 0,
@@ -69,6 +72,9 @@ typedef enum unisono_mpi_combiner {
 // The tree of a communicator's hosts, as seen by the first rank of one of them.
 typedef struct unisono_mpi_tree unisono_mpi_tree;
 
+// A rank's part in the ring.
+typedef struct unisono_mpi_watch unisono_mpi_watch;
+
 // The host MPI's progress.
 typedef void (*unisono_mpi_progress)(void);
 
@@ -103,10 +109,11 @@ unisono_status unisono_mpi_job_shared(int rank,
                                       unisono_job **job);
 
 // Makes a job whose ranks communicate by the host MPI's messages. The callbacks stay valid as long as the
-// job. Collective.
+// job, which takes over `watch`; NULL for none. Collective.
 unisono_status unisono_mpi_job_messages(int rank,
                                         int size,
                                         const struct unisono_mpi_messages *callbacks,
+                                        struct unisono_mpi_watch *watch,
                                         unisono_job **job);
 
 // Stops the thread that serves other ranks while this rank makes no call. The host MPI may end afterwards.
@@ -239,6 +246,22 @@ void unisono_mpi_crowd_timed(enum unisono_mpi_wait_call call, uint64_t begun);
 
 // Records a sample: a wait of the host MPI's own that began at `begun`.
 void unisono_mpi_crowd_sampled(enum unisono_mpi_wait_call call, uint64_t begun);
+
+// Makes this rank's part in the ring of a job, and stores its offer for the others in `offer`
+// (UNISONO_MPI_WATCH_OFFER bytes). `key` has the same 16 random bytes at all ranks. Waits for no other rank.
+// NULL after an error.
+struct unisono_mpi_watch *unisono_mpi_watch_new(int rank,
+                                                int size,
+                                                const uint8_t *key,
+                                                uint8_t *offer);
+
+// Connects to the two neighbors. `offers` has those of all ranks, in order; without an offer of each rank no
+// rank connects.
+unisono_status unisono_mpi_watch_meet(struct unisono_mpi_watch *watch,
+                                      const uint8_t *offers);
+
+// Ends this rank's part; for its neighbors it is gone from now on.
+void unisono_mpi_watch_free(struct unisono_mpi_watch *watch);
 
 // Returns 1 if the user asked for the tables, else 0.
 int unisono_mpi_statistics_wanted(void);

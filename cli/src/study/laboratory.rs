@@ -13,7 +13,7 @@ const PROGRAM: &str = "unisono-laboratory";
 const BUILD: &str = "cargo build --release -p unisono-laboratory";
 
 /// The topics with studies of the laboratory, and these studies.
-pub const STUDIES: [(&str, &[&str]); 4] = [
+pub const STUDIES: [(&str, &[&str]); 5] = [
     (
         "gang-map",
         &[
@@ -25,6 +25,7 @@ pub const STUDIES: [(&str, &[&str]); 4] = [
             "gang-simulated-priorities",
         ],
     ),
+    ("ghost-hosts", &["ghost-hosts"]),
     (
         "middleware",
         &[

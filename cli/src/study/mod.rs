@@ -65,7 +65,7 @@ Examples:
   unisono study --continue DIR      more runs for the comparisons of DIR that are undecided
   unisono study --list              all studies, and how long each takes
 
-gang-map, middleware, monitor and queue need the program unisono-laboratory.
+gang-map, ghost-hosts, middleware, monitor and queue need the program unisono-laboratory.
 
 A study first watches for three seconds how much of the processors others take. Steady load counts as part of the machine: the runs \
 are made under that load, and the answers hold for it. On a quiet machine, and beside load that comes and goes, a run \

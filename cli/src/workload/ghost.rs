@@ -1,12 +1,17 @@
-//! `unisono workload ghost`: the exchange of ghost areas over Unisono's windows. It starts its own ranks.
+//! `unisono workload ghost`: the exchange of ghost areas over Unisono's windows. It starts its own ranks,
+//! unless `unisono run` has started it as one.
 
 use crate::exit::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use unisono_linux::parent_death::die_with_parent;
-use unisono_rma::{JobMembership, Style};
+use unisono_rma::{Job, JobMembership, Style};
 use unisono_workload::ghost::{self, Exchange};
 use unisono_workload::{self as workload, Pin};
+
+/// The longest time for which ranks wait for each other at the start.
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Exchange ghost areas with four neighbours over Unisono's windows
 #[derive(clap::Args)]
@@ -69,8 +74,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.die_with_parent || place.is_some() {
         die_with_parent(None)?;
     }
-    let done: Result<(), workload::Error> = match place {
-        Some(place) => ghost::run(&place, &exchange),
+    let job = Job::join(PEER_TIMEOUT)?;
+    let done: Result<(), workload::Error> = match job {
+        Some(job) => ghost::run(job, &exchange),
         None => {
             let arguments: Vec<String> = std::env::args().skip(1).collect();
             ghost::launch(&std::env::current_exe()?, &arguments, &exchange)

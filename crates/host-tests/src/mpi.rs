@@ -54,6 +54,7 @@ pub const PROGRAMS: &[&str] = &[
     "fortran_module.f90",
     "fortran_77.f",
     "fortran_2008.f90",
+    "random_windows.c",
 ];
 
 /// Returns the path of a test program's source.

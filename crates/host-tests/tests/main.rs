@@ -46,6 +46,7 @@ mod mpi_hosts;
 mod mpi_matrix;
 mod mpi_private;
 mod mpi_progress;
+mod mpi_random;
 mod mpi_spawn;
 mod mpi_start;
 mod mpi_statistics;
@@ -124,6 +125,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("mpi_matrix", mpi_matrix::TESTS),
     ("mpi_private", mpi_private::TESTS),
     ("mpi_progress", mpi_progress::TESTS),
+    ("mpi_random", mpi_random::TESTS),
     ("mpi_spawn", mpi_spawn::TESTS),
     ("mpi_start", mpi_start::TESTS),
     ("mpi_statistics", mpi_statistics::TESTS),

@@ -28,13 +28,13 @@ const PROGRAMS: &[&str] = &[
 
 /// The transport that the MPI is told to use between ranks of different hosts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wire {
+pub(crate) enum Wire {
     Tcp,
     AsTheMpiLikes,
 }
 
 /// Returns the command `mpiexec` on the first host, with `each` ranks on each host.
-fn mpiexec(hosts: &Hosts, mpi: TestedMpi, each: usize, wire: Wire) -> Command {
+pub(crate) fn mpiexec(hosts: &Hosts, mpi: TestedMpi, each: usize, wire: Wire) -> Command {
     let list: Vec<String> =
         (0..hosts.count()).map(|host| format!("{}:{each}", Hosts::address(host))).collect();
     let launcher = format!("mpiexec.{}", mpi.name());
@@ -66,7 +66,7 @@ fn mpiexec(hosts: &Hosts, mpi: TestedMpi, each: usize, wire: Wire) -> Command {
     command
 }
 
-fn hosts() -> Result<Hosts, Skipped> {
+pub(crate) fn hosts() -> Result<Hosts, Skipped> {
     require::unshare(&["--uts"])?;
     Hosts::new()
 }
@@ -214,7 +214,38 @@ fn a_rank_that_dies_in_a_barrier_of_hosts_is_named() -> TestOutcome {
     Ok(())
 }
 
+/// The calls in which ranks of both hosts wait for rank 1: of windows, because the MPI's own calls do not
+/// notice it.
+const PLACES: [&str; 4] = ["fence", "wait", "complete", "lock"];
+
+/// Only MPICH: Open MPI's daemons do not end after a rank that was killed, if they are told to look on.
+fn a_rank_that_is_killed_is_named_by_the_ranks_of_the_other_host() -> TestOutcome {
+    let hosts = hosts()?;
+    let scratch = tempfile::tempdir().expect("a directory");
+    let built = TestedMpi::Mpich.build("endings.c")?;
+    for place in PLACES.into_iter().step_by(one_in(3)) {
+        // the launcher starts shells: that of the dead rank runs on until the others have said what they got
+        let (script, said) = (scratch.path().join("linger"), scratch.path().join(place));
+        let said = said.display();
+        let linger = format!(
+            "\"$@\"; : >{said}.$PMI_RANK; \
+             until [ -e {said}.0 ] && [ -e {said}.2 ] && [ -e {said}.3 ]; do sleep 0.05; done"
+        );
+        std::fs::write(&script, linger).expect("a script in the scratch directory");
+        let mut command = mpiexec(&hosts, TestedMpi::Mpich, 2, Wire::AsTheMpiLikes);
+        command.arg(program::unisono()).args(["mpi", "--", "sh"]).arg(&script).arg(&built);
+        let output = command.args(["kill", place, "last"]).output();
+        let words = words(&output.expect("ip starts because it was found"));
+        for rank in [0, 2, 3] {
+            let means = format!("rank {rank}: that means: rank 1 is gone (it closed the connection)");
+            assert!(words.contains(&means), "in {place}: {words}");
+        }
+    }
+    Ok(())
+}
+
 host_tests![needs Nothing;
+    a_rank_that_is_killed_is_named_by_the_ranks_of_the_other_host within 300,
     barriers_of_mpich_on_two_hosts_follow_the_links_of_a_network_and_leave_nothing within 300,
     barriers_of_mpich_on_four_hosts_follow_the_links_of_a_network_and_leave_nothing within 300,
     barriers_of_open_mpi_on_two_hosts_follow_the_links_of_a_network_and_leave_nothing within 300,

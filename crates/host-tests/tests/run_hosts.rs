@@ -179,6 +179,32 @@ fn a_host_that_dies_ends_the_job_and_everybody_is_told() -> TestOutcome {
     Ok(())
 }
 
+fn a_rank_that_is_killed_is_named_by_the_launcher_and_by_the_ranks_of_the_other_host() -> TestOutcome {
+    let hosts = Hosts::new()?;
+    let scratch = tempfile::tempdir().expect("a directory");
+    let heat = program::directory().join("heat");
+    // far more steps than the test has time for; each rank's messages go into a file of its own
+    let script = format!(
+        "echo $UNISONO_RANK $$ $PPID; exec {} --size 64 --steps 100000000 2>{}/$UNISONO_RANK",
+        heat.to_str().expect("letters"),
+        scratch.path().display()
+    );
+    let mut command = across(&hosts, 2, &["sh", "-c", &script]);
+    let (child, ranks, _output) = start(&mut command, 4);
+    std::thread::sleep(Duration::from_millis(700));
+    let [_, process, _] = ranks[3];
+    send(process, Signal::Kill);
+    let output = child.wait_with_output().expect("it ends");
+    let said = text(&output.stderr);
+    assert!(said.contains("rank 3 (process ") && said.contains("was ended by SIGKILL"), "{said}");
+    // the first rank of the other host that ends may be named by the second
+    let of_other_host: String = (0..2)
+        .map(|rank| fs::read_to_string(scratch.path().join(rank.to_string())).expect("written"))
+        .collect();
+    assert!(of_other_host.contains("rank 3 is gone"), "{of_other_host}; {said}");
+    Ok(())
+}
+
 fn ranks_of_all_hosts_end_with_a_launcher_that_is_killed() -> TestOutcome {
     let hosts = Hosts::new()?;
     let (mut child, ranks, _output) = start(&mut across(&hosts, 2, &["sh", "-c", SAYS_WHO]), 4);
@@ -303,6 +329,7 @@ host_tests![needs Nothing;
     the_first_failing_rank_decides_on_any_host,
     a_time_limit_ends_the_ranks_of_all_hosts,
     a_host_that_dies_ends_the_job_and_everybody_is_told,
+    a_rank_that_is_killed_is_named_by_the_launcher_and_by_the_ranks_of_the_other_host,
     ranks_of_all_hosts_end_with_a_launcher_that_is_killed,
     a_launch_command_that_fails_is_quoted_with_its_own_words,
     what_cannot_be_started_is_refused_before_anything_runs,

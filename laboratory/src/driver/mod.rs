@@ -3,6 +3,7 @@
 pub mod channel;
 pub mod disk;
 pub mod effort;
+pub mod ghost_hosts;
 mod http;
 pub mod link;
 pub mod monitor;
@@ -16,7 +17,7 @@ mod web;
 
 use unisono_study::driver::DriverKind;
 
-pub static DRIVERS: [DriverKind; 9] = [
+pub static DRIVERS: [DriverKind; 10] = [
     monitor::MONITOR,
     processor::PROCESSOR,
     disk::DISK_SHARES,
@@ -26,4 +27,5 @@ pub static DRIVERS: [DriverKind; 9] = [
     rivals::RIVALS,
     simulated::SIMULATED,
     channel::CHANNEL,
+    ghost_hosts::GHOST_HOSTS,
 ];

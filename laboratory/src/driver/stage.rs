@@ -5,7 +5,8 @@
 //! its start.
 
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
 use unisono_linux::netlink::link::{self, Device, Index, LinkState};
 use unisono_linux::netlink::{NetlinkSocket, address, token_bucket};
 use unisono_linux::network_namespace::NetworkNamespace;
@@ -28,6 +29,17 @@ pub(super) enum Cable {
     Free,
     /// The rate in bits per second, first in first out. The queue is as long as that of a network card.
     Link(u64),
+    /// A link of the same rate in the other direction as well.
+    Duplex(u64),
+}
+
+impl Cable {
+    const fn bits_per_s(self) -> Option<u64> {
+        match self {
+            Self::Free => None,
+            Self::Link(rate) | Self::Duplex(rate) => Some(rate),
+        }
+    }
 }
 
 impl LinkStage {
@@ -74,14 +86,28 @@ impl LinkStage {
             ]
         };
         here.run(&up(SENDER)).map_err(refused)?;
-        if let Cable::Link(bits_per_s) = cable {
-            const PACKETS: u32 = 1000;
-            let link = token_bucket::TokenBucket { bits_per_s, burst: 6 * 1514, limit: PACKETS * 1514 };
-            here.run(&[token_bucket::set(INDEX, link)]).map_err(|error| {
-                NoResult::Skipped(format!("no link of a rate here: {error}; the kernel needs sch_tbf"))
-            })?;
+        if let Some(bits_per_s) = cable.bits_per_s() {
+            limit_rate(&mut here, bits_per_s)?;
         }
-        self.at_the_receiver(|| NetlinkSocket::open().map_err(failed)?.run(&up(RECEIVER)).map_err(refused))
+        self.at_the_receiver(|| {
+            let mut there = NetlinkSocket::open().map_err(failed)?;
+            there.run(&up(RECEIVER)).map_err(refused)?;
+            match cable {
+                Cable::Duplex(bits_per_s) => limit_rate(&mut there, bits_per_s),
+                Cable::Free | Cable::Link(_) => Ok(()),
+            }
+        })
+    }
+
+    /// Returns files that name the namespaces, the senders' first, as long as this value lives. Another
+    /// process of the user can enter the namespaces by them.
+    pub(super) fn files(&self) -> [PathBuf; 2] {
+        let file = |namespace: &NetworkNamespace| {
+            // this process's own number: it lives as long as the file has to
+            let own = Path::new("/proc").join(std::process::id().to_string());
+            own.join("fd").join(namespace.as_fd().as_raw_fd().to_string())
+        };
+        [file(&self.senders), file(&self.receiver)]
     }
 
     /// Calls `act` in the receiver's namespace.
@@ -95,4 +121,13 @@ impl LinkStage {
         self.senders.enter().map_err(moved)?;
         done
     }
+}
+
+/// Limits the cable's end in this namespace to a rate.
+fn limit_rate(end: &mut NetlinkSocket, bits_per_s: u64) -> Result<(), NoResult> {
+    const PACKETS: u32 = 1000;
+    let link = token_bucket::TokenBucket { bits_per_s, burst: 6 * 1514, limit: PACKETS * 1514 };
+    end.run(&[token_bucket::set(INDEX, link)]).map_err(|error| {
+        NoResult::Skipped(format!("no link of a rate here: {error}; the kernel needs sch_tbf"))
+    })
 }

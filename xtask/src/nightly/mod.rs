@@ -158,6 +158,12 @@ const PARTS: &[NightlyPart] = &[
         ]),
     ),
     part(
+        "mpi-random",
+        20,
+        &["abi/c/src/mpi/messages/", "crates/rma/src/path/message/", "crates/host-tests/tests/mpi_random"],
+        host(&["mpi_random::"]),
+    ),
+    part(
         "mpi-pypi",
         15,
         &["abi/mpi/", "crates/host-tests/tests/mpi_matrix", "crates/host-tests/tests/mpi_bridges"],

@@ -31,6 +31,7 @@ mod wanted;
 use crate::error::{CallStatus, argument, ffi_call, ffi_call_or};
 use crate::job::{self, JobHandle};
 use crate::window::{self, WindowHandle, with_window};
+use messages::watch::WatchHandle;
 use messages::{Callbacks, HostMessages};
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
@@ -103,12 +104,13 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
 }
 
 /// Makes a job whose ranks communicate by the host MPI's messages. The callbacks stay valid as long as the
-/// job. Collective.
+/// job, which takes over `watch`; NULL for none. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_messages(
     rank: c_int,
     size: c_int,
     callbacks: *const Callbacks,
+    watch: *mut WatchHandle,
     job: *mut *mut JobHandle,
 ) -> CallStatus {
     ffi_call(|| {
@@ -116,8 +118,11 @@ pub unsafe extern "C" fn unisono_mpi_job_messages(
         let callbacks = unsafe { *callbacks };
         // messages need no key, because only the job's ranks are in the communicator
         let place = membership(rank, size, Key::from_bytes([0; 16]))?;
+        // SAFETY: the shim passes a handle that `unisono_mpi_watch_new` made, and uses it no more.
+        let watch = (!watch.is_null()).then(|| unsafe { Box::from_raw(watch) });
+        let messages = HostMessages::new(place.rank, place.size, callbacks, watch);
         // SAFETY: the shim passes room for the handle.
-        unsafe { job::write_handle(job, Job::over(HostMessages::new(place.rank, place.size, callbacks))) }
+        unsafe { job::write_handle(job, Job::over(messages)) }
     })
 }
 

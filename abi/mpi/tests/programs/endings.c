@@ -1,8 +1,8 @@
 /*
  * A rank that goes away while the others wait for it, for the tests of how a job ends; its results are not
- * compared with another MPI's. `endings HOW WHERE [returned|handled]`: rank 1 ends by HOW (abort, kill, exit,
- * leave) while the others wait in WHERE. With `returned` the others get an error code, with `handled` an
- * error handler is called as well; every later call must return, too.
+ * compared with another MPI's. `endings HOW WHERE [returned|handled|last]`: rank 1 ends by HOW (abort, kill,
+ * exit, leave) while the others wait in WHERE. With `returned` the others get an error code, with `handled`
+ * an error handler is called as well; every later call must return, too. With `last` there is no later call.
  */
 #include "check.h"
 #include <signal.h>
@@ -126,7 +126,7 @@ int main(int argc, char **argv)
 	begin(&argc, &argv);
 	if (argc < 3) {
 		if (rank == 0)
-			fprintf(stderr, "endings HOW WHERE [returned]\n");
+			fprintf(stderr, "endings HOW WHERE [returned|handled|last]\n");
 		MPI_Finalize();
 		return 2;
 	}
@@ -156,6 +156,11 @@ int main(int argc, char **argv)
 	code = wait_in(argv[2]);
 	say("answered", argv[2], class_of(code));
 	explain("that means", code);
+	if (argc > 3 && !strcmp(argv[3], "last")) {
+		/* by then the others should have learned of rank 1: later they could name this rank */
+		sleep(2);
+		_exit(3);
+	}
 	/* none of these may wait for rank 1 again */
 	code = MPI_Win_fence(0, win);
 	MPI_Win_lock_all(0, win);

@@ -7,18 +7,22 @@
 //!
 //! If there are more ranks than processors, a stock MPI may need a tenth of a second for a step. So the
 //! programs are limited by time, and a step that takes longer than the limit is the whole measurement.
+//!
+//! The ranks run on this host, or half of them on each of two hosts ([`ExchangeHosts`]).
 
+use super::exchange_hosts::ExchangeHosts;
 use super::launch;
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use crate::child::{self, ChildError, StudyChild};
 use crate::peer::PeerFile;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_measure::record::{Distribution, Figure};
 use unisono_workload::Pin;
 use unisono_workload::ghost::GhostMeasurement;
@@ -43,20 +47,28 @@ const LENGTHS: usize = 4;
 /// A run is killed this long after its expected end.
 const OVERRUN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// On two hosts, a program is ended this long after its last measurement: over UCX's TCP, MPICH 4.0 often
+/// hangs in `MPI_Finalize`. Chosen, not measured.
+const FINALIZE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The additional time to start ranks on two hosts, by a remote shell. Chosen, not measured.
+const REMOTE_START: Duration = Duration::from_millis(800);
+
 fn method_suffix(method: &str, window: &str) -> String {
     let method = method.replace('_', "-");
     if window == "created" { format!("{method}-created") } else { method }
 }
 
 pub(crate) const GHOST: DriverKind =
-    DriverKind { added_parameters: &["bytes"], ..DriverKind::new::<GhostDriver>("ghost") };
+    DriverKind::new::<GhostDriver>("ghost").with_added_parameters(&["bytes"]);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct GhostDriver {
+pub struct GhostDriver {
     /// `unisono` for the engine, or a program of an MPI (`ghost-mpich`, `ghost-openmpi`).
     program: String,
-    processes: usize,
+    /// All ranks, on all hosts together.
+    pub processes: usize,
     /// Whether an MPI's program runs under `unisono mpi`.
     preload: bool,
     /// The engine's synchronization: `direct`, `deferred` (the paper's design), `naive`.
@@ -135,9 +147,15 @@ impl GhostDriver {
         }
     }
 
-    fn command(&self, context: Context) -> Result<Command, NoResult> {
+    fn command(&self, context: Context, hosts: Option<&ExchangeHosts>) -> Result<Command, NoResult> {
         if self.is_engine() {
-            let mut command = Command::new(context.unisono);
+            let mut command = match hosts {
+                Some(hosts) => hosts.unisono_run(context.unisono, self.processes),
+                None => Command::new(context.unisono),
+            };
+            if hosts.is_some() {
+                command.arg(context.unisono);
+            }
             command.args([
                 "workload",
                 "ghost",
@@ -149,13 +167,57 @@ impl GhostDriver {
             return Ok(command);
         }
         let program = context.bench.program(&self.program)?;
-        let mut command = launcher(program, self.processes)?;
+        let mut command = launcher(program, self.processes, hosts)?;
         if self.preload {
             probe(context, program)?;
             command.arg(context.unisono).args(["mpi", "--"]);
         }
         command.arg(program.executable());
         Ok(command)
+    }
+
+    /// Runs the exchange, on this host or on two hosts. The number of processes is then even.
+    pub fn exchange(
+        &self,
+        context: Context,
+        seconds: f64,
+        hosts: Option<&ExchangeHosts>,
+    ) -> Result<RunResult, NoResult> {
+        let result = result_file(context);
+        let mut command = self.command(context, hosts)?;
+        command.args(self.arguments(context, seconds)).arg("--result").arg(&result);
+        let beside = launch::competitors(context, self.competitors, &Pin::Spread)?;
+        let start = if hosts.is_some() { REMOTE_START } else { Duration::ZERO };
+        let expected = start + self.estimated_overhead(seconds) + Duration::from_secs_f64(seconds);
+        let complete_since = Cell::new(None);
+        let hangs = || {
+            let since = complete_since.get().or_else(|| self.is_complete(&result).then(Instant::now));
+            complete_since.set(since);
+            hosts.is_some() && since.is_some_and(|since| since.elapsed() > FINALIZE_TIMEOUT)
+        };
+        let interrupted = || (context.interrupted)().or_else(|| hangs().then_some("its last measurement"));
+        let ended = StudyChild::start(command)
+            .and_then(|child| child::wait_all(&mut [child], expected * 4 + OVERRUN_TIMEOUT, &interrupted));
+        drop(beside);
+        let is_complete = hosts.is_some() && self.is_complete(&result);
+        let text = std::fs::read_to_string(&result).unwrap_or_default();
+        // if the program never created the file, there is nothing to remove
+        std::fs::remove_file(&result).ok();
+        let measured = GhostMeasurement::read(&text)
+            .map_err(|error| NoResult::Failed(format!("the exchange wrote what is no result: {error}")))?;
+        match ended {
+            Err(ChildError::Interrupted(_)) if is_complete => Ok(self.result(&measured, None)),
+            Err(error @ ChildError::Interrupted(_)) => Err(error.into()),
+            Err(error) if measured.is_empty() => Err(error.into()),
+            Err(error) => Ok(self.result(&measured, Some(&error.to_string()))),
+            Ok(()) => Ok(self.result(&measured, None)),
+        }
+    }
+
+    /// Whether a result file has all measurements.
+    fn is_complete(&self, result: &Path) -> bool {
+        let lines = |text: String| text.bytes().filter(|byte| *byte == b'\n').count();
+        std::fs::read_to_string(result).is_ok_and(|text| lines(text) == self.count())
     }
 
     fn arguments(&self, context: Context, seconds: f64) -> Vec<String> {
@@ -216,26 +278,7 @@ impl Driver for GhostDriver {
     }
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
-        let result = result_file(context);
-        let mut command = self.command(context)?;
-        command.args(self.arguments(context, seconds)).arg("--result").arg(&result);
-        let beside = launch::competitors(context, self.competitors, &Pin::Spread)?;
-        let expected = self.estimated_overhead(seconds) + Duration::from_secs_f64(seconds);
-        let ended = StudyChild::start(command).and_then(|child| {
-            child::wait_all(&mut [child], expected * 4 + OVERRUN_TIMEOUT, context.interrupted)
-        });
-        drop(beside);
-        let text = std::fs::read_to_string(&result).unwrap_or_default();
-        // if the program never created the file, there is nothing to remove
-        std::fs::remove_file(&result).ok();
-        let measured = GhostMeasurement::read(&text)
-            .map_err(|error| NoResult::Failed(format!("the exchange wrote what is no result: {error}")))?;
-        match ended {
-            Err(error @ ChildError::Interrupted(_)) => Err(error.into()),
-            Err(error) if measured.is_empty() => Err(error.into()),
-            Err(error) => Ok(self.result(&measured, Some(&error.to_string()))),
-            Ok(()) => Ok(self.result(&measured, None)),
-        }
+        self.exchange(context, seconds, None)
     }
 }
 
@@ -245,8 +288,12 @@ fn result_file(context: Context) -> PathBuf {
     context.directory.join(format!("exchange-{number}.jsonl"))
 }
 
-/// Returns the MPI's own `mpiexec`, with the options that it needs to start.
-fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoResult> {
+/// The MPI's own `mpiexec`, with the options that it needs to start.
+fn launcher(
+    program: &PeerFile,
+    processes: usize,
+    hosts: Option<&ExchangeHosts>,
+) -> Result<Command, NoResult> {
     let (mpiexec, remedy) = match program.name.as_str() {
         "ghost-mpich" => ("mpiexec.mpich", "apt install mpich"),
         "ghost-openmpi" => ("mpiexec.openmpi", "apt install openmpi-bin"),
@@ -256,12 +303,17 @@ fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoResult> {
     if !std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(is_there)) {
         return Err(NoResult::Skipped(format!("{mpiexec} not found; {remedy}")));
     }
-    let mut command = Command::new(mpiexec);
+    let mut command = hosts.map_or_else(|| Command::new(mpiexec), |hosts| hosts.command(mpiexec));
+    match hosts {
+        Some(hosts) if program.name == "ghost-openmpi" => hosts.add_to_openmpi(&mut command, processes),
+        Some(hosts) => hosts.add_to_mpich(&mut command, processes),
+        None => {}
+    }
     if program.name == "ghost-openmpi" {
         // without these settings it refuses to start as root, and to start more ranks than processors
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.args(["--oversubscribe", "--bind-to", "none"]);
-        if !has_fabric() {
+        if hosts.is_none() && !has_fabric() {
             // If Open MPI searches for networks by libfabric, it starts 0.2 s later and chooses the same
             // transport in the end.
             command.args(["--mca", "pml", "^cm"]);

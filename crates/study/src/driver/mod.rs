@@ -18,9 +18,10 @@ pub(crate) mod burst;
 pub(crate) mod bystander;
 pub mod conversation;
 pub(crate) mod decisions;
+pub mod exchange_hosts;
 mod figures;
 pub(crate) mod gang_run;
-pub(crate) mod ghost;
+pub mod ghost;
 pub mod launch;
 pub(crate) mod null_rpc;
 pub(crate) mod pair;
@@ -142,6 +143,12 @@ impl DriverKind {
     #[must_use]
     pub const fn with_curve_axes(self, axes: &'static [&'static str]) -> Self {
         Self { curve_axes: axes, ..self }
+    }
+
+    /// The same driver, whose records have these parameters beside its settings.
+    #[must_use]
+    pub const fn with_added_parameters(self, parameters: &'static [&'static str]) -> Self {
+        Self { added_parameters: parameters, ..self }
     }
 
     /// Marks the driver as a simulation: its figures are computed and not measured.

@@ -9,7 +9,7 @@
 //!   launch (one process) --starts--> rank 0, rank 1, ... --rank 0 writes--> one JSON object a measurement
 //! ```
 //! Cost: only the loop is timed. Every method is first checked at every size to deliver the right data. When
-//! not to use it: across hosts. Messages have no counterpart here, because the engine has windows only.
+//! not to use it: for messages. They have no counterpart here, because the engine has windows only.
 //!
 //! Reference: Thakur, Gropp, Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI
 //! One-Sided Communication", section 1 (asserts of its figure 1) and section 5.

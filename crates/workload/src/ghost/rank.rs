@@ -6,11 +6,8 @@ use crate::Error;
 use crate::options::pin_participant;
 use std::fs::File;
 use std::io::Write;
-use std::time::{Duration, Instant};
-use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Window};
-
-/// The longest time for which ranks wait for each other at the start.
-const PEER_TIMEOUT: Duration = Duration::from_secs(20);
+use std::time::Instant;
+use unisono_rma::{Assert, Job, Lock, Operation, Rank, Spec, Window};
 
 /// The minimum length, in bytes, of the buffer for one side: the length of the longest single operation
 /// ([`LENGTHS`]).
@@ -43,12 +40,11 @@ fn exchange_error(error: unisono_rma::Error) -> Error {
 
 type ExchangeStep<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Result<(), unisono_rma::Error>;
 
-/// Takes part as the rank at `place`. Rank 0 writes the results.
-pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
+/// Takes part as a rank of the job. Rank 0 writes the results.
+pub fn run(job: Job, exchange: &Exchange) -> Result<(), Error> {
     exchange.check()?;
-    pin_participant(&exchange.pin.placement()?, place.rank.index())?;
-    let job = Job::shared(place, PEER_TIMEOUT).map_err(exchange_error)?;
-    let rank = place.rank.index();
+    let rank = job.rank().index();
+    pin_participant(&exchange.pin.placement()?, rank)?;
     let longest = exchange.sizes.iter().copied().max().unwrap_or(1).max(MIN_WINDOW_BYTES);
     let sent = [0, 1, 2, 3].map(|side| &*vec![pattern(rank, side); longest].leak());
     let out: Box<dyn Write> = match &exchange.result {
@@ -59,7 +55,7 @@ pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
         None => Box::new(std::io::stdout()),
     };
     let numbers = vec![1.0; MIN_WINDOW_BYTES / 8].leak();
-    let grid = Grid::from_rank(rank, place.size);
+    let grid = Grid::from_rank(rank, job.size());
     let mut member = GhostSide { job, exchange, grid, sent, numbers, out };
     if exchange.is_selected("barrier") {
         member.measure("barrier", "none", 0, None, &mut |_, job| job.barrier())?;

@@ -17,8 +17,7 @@
 //! use: on one host. Reference: Moh and others, "A Fast Tree-Based Barrier Synchronization on Switch-Based
 //! Irregular Networks", section 3.
 
-mod offer;
-mod switches;
+pub(super) mod offer;
 
 use super::{ProgressCall, membership, progress_hook};
 use crate::error::{CallStatus, argument, ffi_call, ffi_call_or};

@@ -17,7 +17,7 @@ const MAX_ADDRESSES: usize = 32;
 const MAX_NAMES: usize = 5;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct HostOffer {
+pub(in crate::mpi) struct HostOffer {
     pub(super) host: String,
     /// The host's first rank in the communicator.
     pub(super) rank: i32,
@@ -44,7 +44,7 @@ pub(super) struct OfferedSwitches {
 }
 
 impl HostOffer {
-    pub(super) fn new(rank: i32, host: &str, port: u16, addresses: &[DeviceAddress]) -> Self {
+    pub(in crate::mpi) fn new(rank: i32, host: &str, port: u16, addresses: &[DeviceAddress]) -> Self {
         let addresses = addresses.iter().map(|own| own.address).filter(|address| !address.is_loopback());
         Self {
             host: host.to_owned(),
@@ -129,10 +129,10 @@ impl HostOffer {
         name.parse().is_ok_and(|address: Ipv4Addr| self.addresses.contains(&address))
     }
 
-    /// Returns the address at which a host with the addresses `own` reaches this host: an address in a common
-    /// network, or else the first. An address that both hosts have, such as that of a bridge for containers,
-    /// does not lead to this host.
-    pub(super) fn address_for(&self, own: &[DeviceAddress]) -> Result<SocketAddr, String> {
+    /// The address at which a host with these addresses of its own reaches this host: one in a common
+    /// network, or else the first. An address that both have, such as a bridge's for containers, leads
+    /// nowhere.
+    pub(in crate::mpi) fn address_for(&self, own: &[DeviceAddress]) -> Result<SocketAddr, String> {
         let is_own = |address: &Ipv4Addr| own.iter().any(|own| own.address == *address);
         let others = || self.addresses.iter().copied().filter(|address| !is_own(address));
         let near = others().find(|address| own.iter().any(|own| own.is_in_network(*address)));

@@ -8,8 +8,10 @@
 //! waiting rank polls with growing pauses: a short wait ends at once, and a long wait costs little.
 //!
 //! Cost: one message for each packet, copied once at each end. After a quiet time a packet may be noticed up
-//! to [`MAX_POLL_DELAY`] late. When not to use it: on one host, where memory is shared. The transport does
-//! not notice the death of a rank; the host MPI then ends the whole job.
+//! to [`MAX_POLL_DELAY`] late. When not to use it: on one host, where memory is shared. Messages do not show
+//! that a rank is gone; a [`WatchHandle`] does.
+
+pub mod watch;
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -19,6 +21,7 @@ use unisono_linux::clock::{self, Duration, Instant};
 use unisono_rma::wire::packet::{HEADER, PacketKind};
 use unisono_rma::wire::{Gone, Transport};
 use unisono_rma::{Error, Rank};
+use watch::WatchHandle;
 
 /// Number of polls before the first pause. They take about as long as a message between idle hosts.
 const POLLS: u32 = 200;
@@ -79,6 +82,8 @@ pub(crate) struct HostMessages {
     outgoing: VecDeque<UnsentPacket>,
     arrived: VecDeque<(Rank, Vec<u8>)>,
     gone: Vec<Gone>,
+    /// `None`: the hosts cannot connect, and the host MPI alone notices ranks that are gone.
+    watch: Option<Box<WatchHandle>>,
     /// The peers that have sent a goodbye, whose last packets have therefore been sent.
     left: Vec<bool>,
     /// Whether this rank has sent its goodbyes.
@@ -90,9 +95,23 @@ pub(crate) struct HostMessages {
 unsafe impl Send for HostMessages {}
 
 impl HostMessages {
-    pub(crate) fn new(rank: Rank, size: usize, callbacks: Callbacks) -> Self {
-        let (outgoing, arrived, gone) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Self { rank, size, callbacks, outgoing, arrived, gone, left: vec![false; size], leaving: false }
+    pub(crate) fn new(
+        rank: Rank,
+        size: usize,
+        callbacks: Callbacks,
+        watch: Option<Box<WatchHandle>>,
+    ) -> Self {
+        Self {
+            rank,
+            size,
+            callbacks,
+            outgoing: VecDeque::new(),
+            arrived: VecDeque::new(),
+            gone: Vec::new(),
+            watch,
+            left: vec![false; size],
+            leaving: false,
+        }
     }
 
     /// Receives all packets that have arrived; returns whether there was one.
@@ -113,13 +132,67 @@ impl HostMessages {
             check("MPI_Mrecv", code)?;
             any = true;
             let Ok(from) = u32::try_from(from) else { continue };
+            if let Some(gone) = decode_notice(&packet) {
+                self.record_gone(gone);
+                continue;
+            }
             if let Some(left) = self.left.get_mut(from as usize) {
                 *left |= packet.first() == Some(&(PacketKind::Goodbye as u8));
             }
-            if !self.gone.iter().any(|gone| gone.rank == Rank(from)) {
+            if !self.is_gone(Rank(from)) {
                 self.arrived.push_back((Rank(from), packet));
             }
         }
+    }
+
+    /// Polls for neighbors that are gone, when that is due, and tells the others. Returns whether there was
+    /// one.
+    fn poll(&mut self) -> Result<bool, Error> {
+        let Some(watch) = &mut self.watch else { return Ok(false) };
+        let mut any = false;
+        for gone in watch.poll()?.to_vec() {
+            let notice = encode_notice(&gone);
+            if !self.record_gone(gone) {
+                continue;
+            }
+            any = true;
+            let own = self.rank;
+            for to in (0..self.size).map(Rank::at).filter(|to| *to != own) {
+                self.send_bytes(to, notice.clone())?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Returns whether that is news: the rank has not left before.
+    fn record_gone(&mut self, gone: Gone) -> bool {
+        let left = self.left.get(gone.rank.index()).is_none_or(|left| *left);
+        let is_news = !left && gone.rank != self.rank && !self.is_gone(gone.rank);
+        if is_news {
+            self.gone.push(gone);
+        }
+        is_news
+    }
+
+    fn is_gone(&self, rank: Rank) -> bool {
+        self.gone.iter().any(|gone| gone.rank == rank)
+    }
+
+    /// Sends a message, unless the rank is gone.
+    fn send_bytes(&mut self, to: Rank, bytes: Vec<u8>) -> Result<(), Error> {
+        if self.is_gone(to) {
+            return Ok(());
+        }
+        let mut packet = bytes.into_boxed_slice();
+        let mut pending = ptr::null_mut();
+        let Callbacks { context, send, .. } = self.callbacks;
+        let to = c_int::try_from(to.0).map_err(|_| Error::Job(format!("rank {to} is beyond MPI's")))?;
+        let (start, bytes) = (packet.as_mut_ptr(), packet.len());
+        // SAFETY: `outgoing` keeps the packet unmoved until the host MPI has sent it.
+        let code = unsafe { send(context, to, start.cast(), bytes, &raw mut pending) };
+        check("MPI_Isend", code)?;
+        self.outgoing.push_back(UnsentPacket { _packet: packet, pending });
+        Ok(())
     }
 
     /// Drops the packets that the host MPI has sent; returns whether none remains.
@@ -140,6 +213,17 @@ impl HostMessages {
         self.outgoing = kept;
         failure.map_or(Ok(self.outgoing.is_empty()), Err)
     }
+}
+
+/// A notice that a rank is gone: its number and the reason. It is shorter than every packet of the engine.
+fn encode_notice(gone: &Gone) -> Vec<u8> {
+    let why = &gone.why[..gone.why.floor_char_boundary(HEADER - 5)];
+    [&gone.rank.0.to_le_bytes(), why.as_bytes()].concat()
+}
+
+fn decode_notice(packet: &[u8]) -> Option<Gone> {
+    let (rank, why) = packet.split_first_chunk::<4>().filter(|_| packet.len() < HEADER)?;
+    Some(Gone { rank: Rank(u32::from_le_bytes(*rank)), why: String::from_utf8_lossy(why).into_owned() })
 }
 
 fn check(call: &str, code: c_int) -> Result<(), Error> {
@@ -166,23 +250,17 @@ impl Transport for HostMessages {
     }
 
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
-        if self.gone.iter().any(|gone| gone.rank == to) {
-            return Ok(());
-        }
         let length: usize = payload.iter().map(|piece| piece.len()).sum();
         let mut packet = Vec::with_capacity(HEADER + length);
         packet.extend_from_slice(header);
         payload.iter().for_each(|piece| packet.extend_from_slice(piece));
-        self.leaving |= header[0] == PacketKind::Goodbye as u8;
-        let mut packet = packet.into_boxed_slice();
-        let mut pending = ptr::null_mut();
-        let Callbacks { context, send, .. } = self.callbacks;
-        let to = c_int::try_from(to.0).map_err(|_| Error::Job(format!("rank {to} is beyond MPI's")))?;
-        let (start, bytes) = (packet.as_mut_ptr(), packet.len());
-        // SAFETY: `outgoing` keeps the packet unmoved until the host MPI has sent it.
-        let code = unsafe { send(context, to, start.cast(), bytes, &raw mut pending) };
-        check("MPI_Isend", code)?;
-        self.outgoing.push_back(UnsentPacket { _packet: packet, pending });
+        if header[0] == PacketKind::Goodbye as u8 {
+            self.leaving = true;
+            if let Some(watch) = &mut self.watch {
+                watch.leave(to, header)?;
+            }
+        }
+        self.send_bytes(to, packet)?;
         if self.outgoing.len() > 16 {
             self.drop_sent()?;
         }
@@ -190,8 +268,8 @@ impl Transport for HostMessages {
     }
 
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
-        if self.arrived.is_empty() {
-            self.receive_arrived()?;
+        if self.arrived.is_empty() && !self.receive_arrived()? {
+            self.poll()?;
         }
         Ok(self.arrived.pop_front().map(|(from, bytes)| {
             *packet = bytes;
@@ -204,7 +282,7 @@ impl Transport for HostMessages {
         let mut polls = 0;
         let waiting_to_send = !self.outgoing.is_empty();
         while self.arrived.is_empty() && !self.receive_arrived()? {
-            if self.drop_sent()? && waiting_to_send {
+            if self.drop_sent()? && waiting_to_send || self.poll()? {
                 break;
             }
             if until.is_some_and(|until| clock::now() >= until) {
@@ -228,7 +306,7 @@ impl Transport for HostMessages {
     }
 
     fn refuse(&mut self, peer: Rank, why: &str) {
-        if !self.gone.iter().any(|gone| gone.rank == peer) {
+        if !self.is_gone(peer) {
             self.gone.push(Gone { rank: peer, why: why.to_owned() });
             self.arrived.retain(|(from, _)| *from != peer);
         }
@@ -238,7 +316,8 @@ impl Transport for HostMessages {
 impl HostMessages {
     /// Whether the goodbye of a peer is still missing.
     fn expects_goodbyes(&self) -> bool {
-        let comes = |rank: usize| rank != self.rank.index() && !self.left[rank];
+        let comes =
+            |rank: usize| rank != self.rank.index() && !self.left[rank] && !self.is_gone(Rank::at(rank));
         self.leaving && (0..self.size).any(comes)
     }
 }

@@ -1,6 +1,5 @@
 //! Runs the transport's conformance suite over callbacks that pass messages between threads as an MPI does:
-//! messages are matched in order, and a send completes only some time after it began. The death of a rank is
-//! not tested, because an MPI does not report it.
+//! messages are matched in order, and a send completes only some time after it began.
 
 use super::*;
 use std::sync::{Arc, Mutex};
@@ -83,14 +82,21 @@ unsafe extern "C" fn take(
     0
 }
 
-fn ends(size: usize) -> conformance::Transports {
+/// The callbacks of each rank of a simulated MPI.
+fn callbacks(size: usize) -> Vec<Callbacks> {
     let queues: Arc<Vec<Queue>> = Arc::new((0..size).map(|_| Queue::default()).collect());
     let end = |rank: usize| {
         let context = Box::new(End { rank: rank as c_int, queues: Arc::clone(&queues) });
-        let callbacks = Callbacks { context: Box::into_raw(context).cast(), send, sent, receive, take };
-        Box::new(HostMessages::new(Rank::at(rank), size, callbacks)) as Box<dyn Transport>
+        Callbacks { context: Box::into_raw(context).cast(), send, sent, receive, take }
     };
     (0..size).map(end).collect()
+}
+
+fn ends(size: usize) -> conformance::Transports {
+    let end = |(rank, callbacks)| {
+        Box::new(HostMessages::new(Rank::at(rank), size, callbacks, None)) as Box<dyn Transport>
+    };
+    callbacks(size).into_iter().enumerate().map(end).collect()
 }
 
 #[test]
@@ -101,4 +107,69 @@ fn messages_of_an_mpi_are_a_transport() {
     conformance::a_wait_ends_at_its_deadline_and_at_a_packet(&ends);
     conformance::a_refused_peer_is_cut_off(&ends);
     conformance::a_bell_ends_a_wait(&ends);
+}
+
+/// Ends with a watch: a ring of connections on this host.
+fn watched_ends(size: usize) -> Vec<HostMessages> {
+    let key = [7; 16];
+    let mut offers = vec![0; size * watch::UNISONO_MPI_WATCH_OFFER];
+    let room = offers.chunks_exact_mut(watch::UNISONO_MPI_WATCH_OFFER);
+    let made: Vec<*mut WatchHandle> = room
+        .enumerate()
+        .map(|(rank, room)| {
+            // SAFETY: the key and the room have the sizes that the function wants.
+            unsafe {
+                watch::unisono_mpi_watch_new(rank as c_int, size as c_int, key.as_ptr(), room.as_mut_ptr())
+            }
+        })
+        .collect();
+    // SAFETY: `unisono_mpi_watch_new` made each of them by Box::into_raw.
+    let mut watches: Vec<Box<WatchHandle>> =
+        made.into_iter().map(|watch| unsafe { Box::from_raw(watch) }).collect();
+    std::thread::scope(|threads| {
+        for watch in &mut watches {
+            threads.spawn(|| watch.meet(&offers).expect("they meet"));
+        }
+    });
+    let callbacks = callbacks(size);
+    let parts = watches.into_iter().zip(callbacks).enumerate();
+    parts.map(|(rank, (watch, calls))| HostMessages::new(Rank::at(rank), size, calls, Some(watch))).collect()
+}
+
+#[test]
+fn neighbours_notice_that_a_rank_is_gone_and_tell_those_that_are_none() {
+    let mut ends = watched_ends(5);
+    drop(ends.remove(2));
+    let mut packet = Vec::new();
+    while ends.iter().any(|end| end.gone().is_empty()) {
+        for end in &mut ends {
+            end.receive(&mut packet).expect("it can communicate");
+        }
+    }
+    for end in &ends {
+        let gone = end.gone();
+        assert_eq!(
+            (gone.len(), gone[0].rank, &*gone[0].why),
+            (1, Rank(2), "it closed the connection"),
+            "at {}",
+            end.rank()
+        );
+    }
+}
+
+#[test]
+fn a_rank_that_says_goodbye_is_not_gone() {
+    let mut ends = watched_ends(2);
+    let mut goodbye = [0; HEADER];
+    goodbye[0] = PacketKind::Goodbye as u8;
+    let mut leaver = ends.remove(1);
+    leaver.send(Rank(0), &goodbye, &[]).expect("sent");
+    leaver.left[0] = true; // as if rank 0 had left as well: the drop does not wait for its goodbye
+    while !leaver.flush().expect("it can communicate") {}
+    drop(leaver);
+    let (mut packet, until) = (Vec::new(), clock::now() + Duration::from_millis(300));
+    while clock::now() < until {
+        ends[0].receive(&mut packet).expect("it can communicate");
+    }
+    assert!(ends[0].gone().is_empty(), "{:?}", ends[0].gone());
 }

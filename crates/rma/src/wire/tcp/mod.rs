@@ -142,6 +142,14 @@ impl Tcp {
         })
     }
 
+    /// Leaves silent peers alone: only a peer whose connection ends is gone from now on. For members that use
+    /// the connections for nothing else, and that have another network whose outages count.
+    #[must_use]
+    pub fn without_heartbeats(mut self) -> Self {
+        self.next_liveness_check = Instant::from_nanos(u64::MAX);
+        self
+    }
+
     /// Returns the object on which threads wait for all connections.
     pub(super) fn poller(&self) -> Arc<Poller> {
         Arc::clone(&self.poller)
