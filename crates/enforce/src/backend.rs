@@ -170,7 +170,7 @@ pub struct SocketShare {
     pub bytes: u64,
 }
 
-/// Counters of an interposed queue besides its classes.
+/// Counters of an interposed queue in addition to those of its classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames that the queue received.

@@ -168,7 +168,7 @@ impl Broker {
         }
     }
 
-    /// Enters that a process may serve after this broker, or why it may not.
+    /// Adds an entry: a process may serve after this broker, or is refused because of `why`.
     pub(super) fn audit_take_over(&mut self, client: ClientId, why: Option<&str>) {
         let outcome = if why.is_some() { AuditOutcome::Refused } else { AuditOutcome::Done };
         if let Some((trail, of)) = self.audited(client) {
@@ -176,7 +176,7 @@ impl Broker {
         }
     }
 
-    /// Enters introductions of suppliers to consumers.
+    /// Adds entries for introductions of suppliers to consumers.
     pub(super) fn audit_introductions(&mut self, tasks: &[Task]) {
         if self.audit.is_none() {
             return;

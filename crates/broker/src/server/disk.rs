@@ -49,7 +49,7 @@ impl DiskThread {
         }
     }
 
-    /// Waits until all syncs have ended; returns those that were not reported yet.
+    /// Waits until all syncs have ended. Returns the syncs that were not reported yet.
     pub(super) fn finish(mut self) -> Vec<EndedSync> {
         self.end();
         self.ended.try_iter().collect()
@@ -63,7 +63,7 @@ impl DiskThread {
         }
     }
 
-    /// A finished sync, if there is a new one.
+    /// Returns a finished sync, if there is a new one.
     pub(super) fn ended(&self) -> Option<EndedSync> {
         let _ = rustix::io::read(&*self.signal, &mut [0_u8; 8]);
         self.ended.try_recv().ok()

@@ -181,22 +181,22 @@ impl Server {
         &self.names
     }
 
-    /// The broker's state machine, before it serves.
+    /// Returns the broker's state machine, before it serves.
     pub fn broker_mut(&mut self) -> &mut Broker {
         &mut self.broker
     }
 
-    /// The broker's state machine.
+    /// Returns the broker's state machine.
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.broker
     }
 
-    /// Serves until `stop` says so, or until another process has taken over; `stop` is asked at least ten
-    /// times a second, also within a long turn.
+    /// Serves until `stop` returns true or another process has taken over. `stop` is called at least ten times
+    /// a second, also within a long turn.
     ///
     /// # Errors
-    /// The kernel's refusal to wait; programs and destinations never end it.
+    /// The kernel refuses to wait. Programs and destinations never cause an error here.
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<ServeEnd, ServeError> {
         let mut ready = Vec::with_capacity(256);
         self.broker.run_by(own_user());

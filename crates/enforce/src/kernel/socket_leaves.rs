@@ -67,7 +67,7 @@ impl SocketLeaf {
         words
     }
 
-    /// `None`: the words were cleared.
+    /// Reads a leaf from the words at a socket. Returns `None` if the words were cleared.
     pub(super) fn from_words(words: SocketWords) -> Option<Self> {
         let [handle, class, low, high, user, name @ ..] = words;
         let leaf = (handle & 0xffff) as u16;

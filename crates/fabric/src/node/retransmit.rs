@@ -45,7 +45,7 @@ impl RetransmitTimer {
     }
 
     /// Doubles the timeout after it has expired. The next wait is at most `left`, because the member has to
-    /// report then.
+    /// report then, or [`MIN_TIMEOUT`] if that is longer.
     pub(crate) fn back_off(&mut self, left: Duration) {
         self.now = (self.now * 2).min(MAX_TIMEOUT).min(left.max(MIN_TIMEOUT));
     }

@@ -288,7 +288,7 @@ fn result_file(context: Context) -> PathBuf {
     context.directory.join(format!("exchange-{number}.jsonl"))
 }
 
-/// The MPI's own `mpiexec`, with the options that it needs to start.
+/// Returns the MPI's own `mpiexec`, with the options that it needs to start.
 fn launcher(
     program: &PeerFile,
     processes: usize,

@@ -58,7 +58,7 @@ impl HostOffer {
         }
     }
 
-    /// The offer with that of the host's helper, whose network and node have to be those of this offer.
+    /// Returns the offer with that of the host's helper, whose network and node have to be those of this offer.
     /// `network` is the digest of this host's network.
     pub(super) fn with_switches(
         mut self,
@@ -83,7 +83,7 @@ impl HostOffer {
         self
     }
 
-    /// The offer with this host's node in a network; the network's file has this path.
+    /// Returns the offer with this host's node in `network`, whose file is at `path`.
     pub(super) fn in_network(mut self, network: Result<(&NetworkFile, u64), &str>, path: &str) -> Self {
         match network {
             Ok((file, digest)) => {
@@ -129,9 +129,9 @@ impl HostOffer {
         name.parse().is_ok_and(|address: Ipv4Addr| self.addresses.contains(&address))
     }
 
-    /// The address at which a host with these addresses of its own reaches this host: one in a common
-    /// network, or else the first. An address that both have, such as a bridge's for containers, leads
-    /// nowhere.
+    /// Returns the address at which a host with the addresses `own` reaches this host: an address in a common
+    /// network, or else the first. An address that both hosts have, such as that of a bridge for containers,
+    /// does not lead to this host.
     pub(in crate::mpi) fn address_for(&self, own: &[DeviceAddress]) -> Result<SocketAddr, String> {
         let is_own = |address: &Ipv4Addr| own.iter().any(|own| own.address == *address);
         let others = || self.addresses.iter().copied().filter(|address| !is_own(address));
