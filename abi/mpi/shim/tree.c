@@ -2,8 +2,8 @@
  * Barriers of ranks on several hosts along the links of their network ('unisono mpi --tree NETWORK'). The
  * ranks of a host meet in the engine's barrier, before and after its first rank meets the first ranks of the
  * other hosts, in the network's switches where these are programmed, or else by messages between the hosts.
- * If the tree cannot be made, all members learn this together, one of them prints the reason, and the barriers
- * stay the host MPI's.
+ * If the tree cannot be made, all members learn this together, one of them prints the reason, and the
+ * barriers stay the host MPI's.
  */
 #include "waiting.h"
 #include <stdio.h>

@@ -107,7 +107,8 @@ static int written(MPI_Request *requests)
 	return 1;
 }
 
-/* The handles of so many requests that are waited for meanwhile have every value that a hash of a few bits has. */
+/* The handles of so many requests that are waited for meanwhile have every value that a hash of a few bits
+ * has. */
 static int written_beside_others(MPI_Request *requests)
 {
 	enum { OTHERS = 1500 };

@@ -192,8 +192,8 @@ impl Server {
         &self.broker
     }
 
-    /// Serves until `stop` returns true or another process has taken over. `stop` is called at least ten times
-    /// a second, also within a long turn.
+    /// Serves until `stop` returns true or another process has taken over. `stop` is called at least ten
+    /// times a second, also within a long turn.
     ///
     /// # Errors
     /// The kernel refuses to wait. Programs and destinations never cause an error here.

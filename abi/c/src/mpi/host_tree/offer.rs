@@ -58,8 +58,8 @@ impl HostOffer {
         }
     }
 
-    /// Returns the offer with that of the host's helper, whose network and node have to be those of this offer.
-    /// `network` is the digest of this host's network.
+    /// Returns the offer with that of the host's helper, whose network and node have to be those of this
+    /// offer. `network` is the digest of this host's network.
     pub(super) fn with_switches(
         mut self,
         helper: Option<Result<HelperOffer, String>>,
