@@ -164,15 +164,15 @@ fn between_sleeps(recordings: &[Recording], threads: &BTreeSet<Tid>) -> Recorded
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_linux::switches::SwitchChange;
+    use unisono_linux::switches::ContextSwitch;
 
     const IDLE: Tid = Tid(0);
 
-    fn change(time: u64, from: Tid, reason: SwitchReason, to: Tid) -> SwitchChange {
-        SwitchChange { time: Instant::from_nanos(time), from, reason, to }
+    fn change(time: u64, from: Tid, reason: SwitchReason, to: Tid) -> ContextSwitch {
+        ContextSwitch { time: Instant::from_nanos(time), from, reason, to }
     }
 
-    fn complete(changes: &[SwitchChange]) -> Recording {
+    fn complete(changes: &[ContextSwitch]) -> Recording {
         Recording { changes: changes.to_vec(), full: None }
     }
 

@@ -36,7 +36,7 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| {
 
 /// The network's treatment of datagrams, in parts per 1000.
 #[derive(Clone, Copy, Debug)]
-struct Weather {
+struct NetworkFaults {
     lost: u32,
     doubled: u32,
     /// Each datagram takes at most this many milliseconds longer than another one.
@@ -65,7 +65,7 @@ enum Side {
 /// A program, a broker's door, and the network between them, with a clock of its own.
 struct Network {
     now: Instant,
-    weather: Weather,
+    faults: NetworkFaults,
     chance: Chance,
     /// Datagrams by the time of their arrival; the number separates datagrams of one moment.
     on_their_way: BTreeMap<(Instant, u64), (Side, Vec<u8>)>,
@@ -83,13 +83,13 @@ fn address(text: &str) -> SocketAddr {
 }
 
 impl Network {
-    fn new(weather: Weather) -> Self {
+    fn new(faults: NetworkFaults) -> Self {
         let now = Instant::now();
         let link = DatagramLink::connect(now, address(BROKER), &KEYS.program);
         Self {
             now,
-            weather,
-            chance: Chance(weather.seed | 1),
+            faults,
+            chance: Chance(faults.seed | 1),
             on_their_way: BTreeMap::new(),
             sent: 0,
             door: DatagramDoor::new(&KEYS.broker, IDLE).expect("TLS 1.3"),
@@ -100,13 +100,13 @@ impl Network {
 
     fn send(&mut self, to: Side, datagram: &[u8]) {
         let copies = match self.chance.below(1000) {
-            chance if chance < self.weather.lost => 0,
-            chance if chance < self.weather.lost + self.weather.doubled => 2,
+            chance if chance < self.faults.lost => 0,
+            chance if chance < self.faults.lost + self.faults.doubled => 2,
             _ => 1,
         };
         for _ in 0..copies {
             self.sent += 1;
-            let delay = MILLISECOND * (1 + self.chance.below(self.weather.spread + 1));
+            let delay = MILLISECOND * (1 + self.chance.below(self.faults.spread + 1));
             self.on_their_way.insert((self.now + delay, self.sent), (to, datagram.to_vec()));
         }
     }
@@ -214,7 +214,7 @@ proptest! {
         lost in 0..250_u32, doubled in 0..250_u32, spread in 0..60_u32, seed in any::<u64>(),
         lengths in (1..150_000_usize, 0..150_000_usize),
     ) {
-        let mut network = Network::new(Weather { lost, doubled, spread, seed });
+        let mut network = Network::new(NetworkFaults { lost, doubled, spread, seed });
         let bytes = [content(1, lengths.0), content(2, lengths.1)];
         let read = exchange(&mut network, &bytes);
         for side in 0..2 {
@@ -259,7 +259,7 @@ proptest! {
 }
 
 fn established() -> Network {
-    let mut network = Network::new(Weather { lost: 0, doubled: 0, spread: 0, seed: 1 });
+    let mut network = Network::new(NetworkFaults { lost: 0, doubled: 0, spread: 0, seed: 1 });
     let bytes = [vec![1; 10], vec![2; 10]];
     assert_eq!(exchange(&mut network, &bytes), bytes);
     network
@@ -317,7 +317,7 @@ fn a_link_that_holds_nothing_has_sent_all_that_was_written() {
 
 #[test]
 fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
-    let mut network = Network::new(Weather { lost: 0, doubled: 0, spread: 0, seed: 1 });
+    let mut network = Network::new(NetworkFaults { lost: 0, doubled: 0, spread: 0, seed: 1 });
     let mut first = Vec::new();
     assert!(network.program.as_mut().expect("it is there").next_datagram(network.now, &mut first));
     let mut answer = Vec::new();

@@ -46,7 +46,7 @@ pub enum SwitchReason {
 
 /// At `time`, `from` stopped running on the processor and `to` started; thread 0 is the idle loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchChange {
+pub struct ContextSwitch {
     /// The time of the switch, on the monotonic clock.
     pub time: Instant,
     /// The thread that ran until then.
@@ -60,7 +60,7 @@ pub struct SwitchChange {
 /// The switches of a processor since [`Recorder::start`], in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    pub changes: Vec<SwitchChange>,
+    pub changes: Vec<ContextSwitch>,
     /// The time of the last switch before the ring became full: later switches were not recorded. `None`: the
     /// ring did not become full.
     pub full: Option<Instant>,
@@ -176,7 +176,7 @@ impl Recorder {
 /// names both threads. Some kernels write no record when the idle loop stops, so the record of a start
 /// without that of the stop counts as a switch, too. If both records of a switch are missing, the `from` of
 /// the next change differs from the `to` of the change before it.
-fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
+fn parse(words: &[u64]) -> Option<Vec<ContextSwitch>> {
     let thread = |word: u64| Tid((word >> 32) as i32);
     let mut changes = Vec::new();
     // the two threads of a switch whose second record is still to come
@@ -191,7 +191,7 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
                 let (from, to) = (thread(*from), thread(*to));
                 let reason =
                     if flags & PREEMPTED != 0 { SwitchReason::Preempted } else { SwitchReason::Asleep };
-                changes.push(SwitchChange { time: Instant::from_nanos(*time), from, reason, to });
+                changes.push(ContextSwitch { time: Instant::from_nanos(*time), from, reason, to });
                 half = Some((from, to));
             }
             (SWITCH, [from, to, time, ..]) => {
@@ -199,7 +199,7 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
                 if half.take() != Some((from, to)) {
                     // the idle loop is always runnable
                     let reason = if from.0 == 0 { SwitchReason::Preempted } else { SwitchReason::Unknown };
-                    changes.push(SwitchChange { time: Instant::from_nanos(*time), from, reason, to });
+                    changes.push(ContextSwitch { time: Instant::from_nanos(*time), from, reason, to });
                 }
             }
             _ => {}
@@ -227,7 +227,7 @@ mod tests {
         let into = record(SWITCH, 0, 3, 7, 101);
         let over = record(SWITCH, SWITCHED_OUT | PREEMPTED, 3, 7, 110);
         let words = [out, into, record(99, 0, 1, 2, 3), over].concat();
-        let change = |time, from, reason, to| SwitchChange {
+        let change = |time, from, reason, to| ContextSwitch {
             time: Instant::from_nanos(time),
             from: Tid(from),
             reason,
@@ -241,7 +241,7 @@ mod tests {
     fn a_start_counts_where_the_kernel_records_no_end_of_the_idle_loop() {
         let into = record(SWITCH, 0, 0, 7, 101);
         let out = record(SWITCH, SWITCHED_OUT, 0, 7, 110);
-        let change = |time, from, reason, to| SwitchChange {
+        let change = |time, from, reason, to| ContextSwitch {
             time: Instant::from_nanos(time),
             from: Tid(from),
             reason,

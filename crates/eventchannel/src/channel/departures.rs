@@ -56,8 +56,8 @@ impl<P: EventPayload> EventChannel<P> {
     pub(super) fn depart(&mut self, supplier: SupplierId, why: Departed) {
         let Some(state) = self.suppliers.remove(&supplier) else { return };
         self.tenants.release(state.tenant, TenantResource::Suppliers, 1);
-        if let Some(barren) = &mut self.barren {
-            barren.withdrawn += state.offers.len();
+        if let Some(failed_search) = &mut self.failed_search {
+            failed_search.withdrawn += state.offers.len();
         }
         self.work += state.offers.len() / WORK_STEPS;
         for id in state.offers.into_keys() {

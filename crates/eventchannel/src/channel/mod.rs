@@ -256,7 +256,7 @@ struct CorrelationState<P> {
 
 /// The record of a search for unused topics that found none.
 #[derive(Clone, Copy, Debug)]
-struct BarrenLook {
+struct FailedSearch {
     at: Instant,
     /// Offers withdrawn since the search.
     withdrawn: usize,
@@ -304,7 +304,7 @@ pub struct EventChannel<P> {
     lapses: u64,
     departed: DepartedInboxes,
     /// The last search for unused topics, if it found none.
-    barren: Option<BarrenLook>,
+    failed_search: Option<FailedSearch>,
     /// The topics that were retired since the last call of `take_retired` and for which the caller keeps
     /// bytes of its own.
     retired: Vec<Arc<str>>,
@@ -348,7 +348,7 @@ impl<P: EventPayload> EventChannel<P> {
             reading: ReadingInboxes::default(),
             work: 0,
             looks: 0,
-            barren: None,
+            failed_search: None,
             retired: Vec::new(),
             clock: Instant::ZERO,
             found: Vec::new(),

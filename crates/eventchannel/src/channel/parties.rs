@@ -1,7 +1,7 @@
 //! Adds and removes topics, suppliers and consumers.
 
 use super::{
-    AttachedConsumer, BarrenLook, EventChannel, OfferState, Receiver, SupplierState, Topic, WORK_STEPS,
+    AttachedConsumer, EventChannel, FailedSearch, OfferState, Receiver, SupplierState, Topic, WORK_STEPS,
 };
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
@@ -231,14 +231,14 @@ impl<P: EventPayload> EventChannel<P> {
     /// tenant that holds all topics could make the channel search all topics and all waiting events for each
     /// refused topic.
     pub fn retire_for_room(&mut self) -> bool {
-        if let Some(BarrenLook { at, withdrawn }) = self.barren
+        if let Some(FailedSearch { at, withdrawn }) = self.failed_search
             && self.clock - at < Duration::SECOND
             && withdrawn <= self.topics.len() / 64
         {
             return false;
         }
         let found = self.retire_unused() > 0;
-        self.barren = (!found).then_some(BarrenLook { at: self.clock, withdrawn: 0 });
+        self.failed_search = (!found).then_some(FailedSearch { at: self.clock, withdrawn: 0 });
         found
     }
 

@@ -392,9 +392,9 @@ fn failed(error: io::Error) -> TransportError {
 /// Ends a wait in the ring when the other end is gone or the timeout has expired. It yields the processor at
 /// each check: otherwise, three spinning threads on two processors would wait for the end of a time slice of
 /// the kernel, 4 ms per event.
-struct GivingWay<'a>(DoorbellWatch<'a>);
+struct YieldingWait<'a>(DoorbellWatch<'a>);
 
-impl Watch for GivingWay<'_> {
+impl Watch for YieldingWait<'_> {
     fn check(&mut self) -> WatchVerdict {
         std::thread::yield_now();
         self.0.check()
@@ -492,7 +492,7 @@ impl FrameTransport for MemoryTransport {
         incoming.short.wait_by((way, SpinBudget::DEFAULT));
         let watch = DoorbellWatch::new(&self.doorbell, until);
         let verdict = match way {
-            Wait::Spin => incoming.short.wait(&mut GivingWay(watch)),
+            Wait::Spin => incoming.short.wait(&mut YieldingWait(watch)),
             _ => incoming.short.wait(&mut { watch }),
         };
         if verdict == WatchVerdict::Stop {

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::clock::{Duration, Instant};
-use unisono_linux::switches::{Recorder, Recording, SwitchChange, SwitchReason};
+use unisono_linux::switches::{ContextSwitch, Recorder, Recording, SwitchReason};
 
 /// A gang's use is counted from this long after a switch, and recording stops this long before the turn's
 /// end.
@@ -161,7 +161,7 @@ impl Watcher {
 #[derive(Debug)]
 pub(crate) struct TurnRecords {
     /// The context switches of each processor.
-    pub(crate) changes: Vec<Vec<SwitchChange>>,
+    pub(crate) changes: Vec<Vec<ContextSwitch>>,
     /// If a ring was full, the moment until which all processors' records are complete.
     pub(crate) full: Option<Instant>,
 }
@@ -211,7 +211,7 @@ pub(crate) struct WatchedTurn<'a> {
 impl WatchedTurn<'_> {
     /// Evaluates the records of all processors; `None` if a processor has no record, because the thread that
     /// ran there is then unknown.
-    pub(crate) fn read(&self, records: &[Vec<SwitchChange>], members: &Members) -> Option<SwitchRecord> {
+    pub(crate) fn read(&self, records: &[Vec<ContextSwitch>], members: &Members) -> Option<SwitchRecord> {
         let (runs, waits) = (members.threads_of(self.runs), members.threads_of(self.waits));
         let (mut leaked, mut starts) = (Duration::ZERO, Vec::new());
         for (core, changes) in records.iter().enumerate() {
@@ -246,7 +246,7 @@ impl WatchedTurn<'_> {
     /// later and has to wait is seen only when it runs.
     pub(crate) fn used(
         &self,
-        records: &[Vec<SwitchChange>],
+        records: &[Vec<ContextSwitch>],
         members: &Members,
         gang: GangId,
         cores: usize,
@@ -255,7 +255,7 @@ impl WatchedTurn<'_> {
         let from = (self.from + RECORD_MARGIN).min(self.until);
         let mut runs: Vec<Option<Tid>> =
             records.iter().map(|changes| changes.first().map(|change| change.from)).collect();
-        let mut all: Vec<(usize, &SwitchChange)> = records
+        let mut all: Vec<(usize, &ContextSwitch)> = records
             .iter()
             .enumerate()
             .flat_map(|(core, changes)| changes.iter().map(move |c| (core, c)))
@@ -296,8 +296,8 @@ impl WatchedTurn<'_> {
 mod tests {
     use super::*;
 
-    fn change(time: u64, from: i32, to: i32) -> SwitchChange {
-        SwitchChange {
+    fn change(time: u64, from: i32, to: i32) -> ContextSwitch {
+        ContextSwitch {
             time: Instant::from_nanos(time),
             from: Tid(from),
             reason: SwitchReason::Preempted,
@@ -307,7 +307,7 @@ mod tests {
 
     /// Evaluates records of a turn in which gang 0 waits with threads 10 and 11, and gang 1 runs with threads
     /// 20 and 21.
-    fn read(cores: &[usize], records: &[Vec<SwitchChange>]) -> Option<SwitchRecord> {
+    fn read(cores: &[usize], records: &[Vec<ContextSwitch>]) -> Option<SwitchRecord> {
         let gang = |id, threads: [i32; 2]| (GangId(id), threads.map(Tid).into_iter().collect());
         let members = Members([gang(0, [10, 11]), gang(1, [20, 21])].into_iter().collect());
         let plan = WatchedTurn {
@@ -370,11 +370,11 @@ mod tests {
 
     /// Returns the number of cores, of two, that the running gang wanted between 3 and 11 ms, if the switch
     /// wakes no thread.
-    fn wanted(records: &[Vec<SwitchChange>]) -> f64 {
+    fn wanted(records: &[Vec<ContextSwitch>]) -> f64 {
         wanted_after(SwitchEffect::AsItWas, records)
     }
 
-    fn wanted_after(arrival: SwitchEffect, records: &[Vec<SwitchChange>]) -> f64 {
+    fn wanted_after(arrival: SwitchEffect, records: &[Vec<ContextSwitch>]) -> f64 {
         let threads = |threads: [i32; 2]| threads.map(Tid).into_iter().collect();
         let members = Members([(GangId(0), threads([10, 11])), (GangId(1), threads([20, 21]))].into());
         let plan = WatchedTurn {
@@ -389,8 +389,8 @@ mod tests {
         used.wanted.as_nanos() as f64 / used.time.as_nanos() as f64
     }
 
-    fn asleep(time: u64, from: i32, to: i32) -> SwitchChange {
-        SwitchChange { reason: SwitchReason::Asleep, ..change(time, from, to) }
+    fn asleep(time: u64, from: i32, to: i32) -> ContextSwitch {
+        ContextSwitch { reason: SwitchReason::Asleep, ..change(time, from, to) }
     }
 
     #[test]

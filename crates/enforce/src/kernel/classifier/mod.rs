@@ -31,7 +31,7 @@ use unisono_fairqueue::{ClassId, Dscp, IpProtocol, Matcher, Network, Policy};
 use unisono_linux::bpf::assembler::{
     AluOperation, Assembler, BpfRegister, JumpWhen, Label, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
 };
-use unisono_linux::bpf::{Recent, SocketStorage};
+use unisono_linux::bpf::{LruMap, SocketStorage};
 
 pub(super) const ANCESTOR_CGROUP: i32 = 83;
 const LOAD_BYTES: i32 = 68;
@@ -105,7 +105,7 @@ pub(super) struct GroupPosition {
 pub(super) struct ProgramSources {
     cgroups: BTreeMap<String, GroupPosition>,
     /// Remembers the classes of fragmented packets. `None`: no rule names ports.
-    fragments: Option<Recent>,
+    fragments: Option<LruMap>,
     /// The leaves of sockets, and the numbers of the classes that may have some.
     sockets: Option<(SocketStorage, Vec<u16>)>,
 }
@@ -113,7 +113,7 @@ pub(super) struct ProgramSources {
 impl ProgramSources {
     pub(super) fn for_policy(policy: &Policy, cgroups: BTreeMap<String, GroupPosition>) -> io::Result<Self> {
         let ports = policy.rules.iter().any(|rule| rule.matcher.ports.is_some());
-        let fragments = ports.then(|| Recent::new("unisono_parts", KEY_BYTES, REMEMBERED)).transpose()?;
+        let fragments = ports.then(|| LruMap::new("unisono_parts", KEY_BYTES, REMEMBERED)).transpose()?;
         Ok(Self { cgroups, fragments, sockets: None })
     }
 
@@ -243,7 +243,7 @@ fn leaf_of_socket(code: &mut Assembler, storage: &SocketStorage, classes: &[u16]
 
 /// Emits code that ends the program with a class, and remembers the class if this is the first fragment of a
 /// packet.
-fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: ClassUse) {
+fn conclude(code: &mut Assembler, class: u32, fragments: Option<&LruMap>, end: ClassUse) {
     if let Some(fragments) = fragments {
         let unfragmented = code.label();
         code.load(LoadSize::Four, R1, STACK, FIRST).jump_if(JumpWhen::Equal, R1, 0, unfragmented);
@@ -270,7 +270,7 @@ fn stack_address(code: &mut Assembler, to: BpfRegister, place: i16) {
 
 /// Emits code that reads the fields that rules name into registers and onto the stack. For a later fragment
 /// whose first fragment is remembered, the program ends here.
-fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
+fn read(code: &mut Assembler, fragments: Option<&LruMap>, end: ClassUse) {
     code.copy(PACKET, R1);
     for eight in (HEADER..0).chain(KEY..KEY + KEY_BYTES as i16).step_by(8).chain([MORE, VALUE, FIRST]) {
         code.clear(STACK, eight);
@@ -366,7 +366,7 @@ fn fragment_of(code: &mut Assembler, version: i32) {
 }
 
 /// Emits code that ends the program with the class of the packet's first fragment, if it is remembered.
-fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
+fn recall(code: &mut Assembler, fragments: &LruMap, end: ClassUse) {
     let unknown = code.label();
     code.map(R1, fragments.as_fd());
     stack_address(code, R2, KEY);
@@ -430,7 +430,7 @@ fn extension(
     code: &mut Assembler,
     no_more: Label,
     no_ports: Label,
-    fragments: Option<&Recent>,
+    fragments: Option<&LruMap>,
     end: ClassUse,
 ) {
     let (options, fragment, next) = (code.label(), code.label(), code.label());

@@ -9,9 +9,9 @@ const LEAST_RECENTLY_USED: u32 = 9;
 
 /// The map (`BPF_MAP_TYPE_LRU_HASH`); its values have four bytes.
 #[derive(Debug)]
-pub struct Recent(OwnedFd);
+pub struct LruMap(OwnedFd);
 
-impl Recent {
+impl LruMap {
     /// Makes a map with keys of `key_bytes` bytes that keeps about `keys` of them. Fails with `EPERM` without
     /// `CAP_BPF`, and with `EINVAL` before Linux 4.10.
     pub fn new(name: &str, key_bytes: u32, keys: u32) -> io::Result<Self> {
@@ -26,7 +26,7 @@ impl Recent {
     }
 }
 
-impl AsFd for Recent {
+impl AsFd for LruMap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
