@@ -11,7 +11,7 @@ use unisono_events_client::{
 };
 
 /// A broker in a scratch directory, and the lines that it prints; dropping this kills the broker.
-struct Serving {
+pub(super) struct Serving {
     directory: tempfile::TempDir,
     broker: Child,
     lines: std::io::Lines<BufReader<ChildStderr>>,
@@ -34,7 +34,7 @@ fn unisono(arguments: &[&str]) -> Command {
 impl Serving {
     /// Starts a broker with these files, which are written into the scratch directory; `@NAME` in an option
     /// is the path of a file there.
-    fn start(files: &[(&str, &str)], options: &[&str]) -> Self {
+    pub(super) fn start(files: &[(&str, &str)], options: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a scratch directory");
         for (name, text) in files {
             write(directory.path(), name, text);
@@ -55,7 +55,7 @@ impl Serving {
         serving
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -64,12 +64,12 @@ impl Serving {
     }
 
     /// Returns the next line of the broker that contains this text.
-    fn line(&mut self, part: &str) -> String {
+    pub(super) fn line(&mut self, part: &str) -> String {
         let found = self.lines.by_ref().map_while(Result::ok).find(|line| line.contains(part));
         found.unwrap_or_else(|| panic!("no line with `{part}`"))
     }
 
-    fn events(&self, arguments: &[&str]) -> Output {
+    pub(super) fn events(&self, arguments: &[&str]) -> Output {
         unisono(arguments).arg("--at").arg(self.path("events")).output().expect("it runs")
     }
 
@@ -95,7 +95,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
 
-const ALL: &str = "[[allow]]\nwho = [\"unix:me\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\n";
+pub(super) const ALL: &str = "[[allow]]\nwho = [\"unix:me\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\n";
 const NARROW: &str = "[[allow]]\nwho = [\"unix:me\"]\npublish = [\"#\"]\nsubscribe = [\"y\"]\n";
 const POLICY: &str =
     "rate = \"1gbit\"\ndefault = \"rest\"\n[class.control]\nweight = 3\n[class.rest]\nweight = 1\n";

@@ -4,6 +4,7 @@ mod advise;
 mod barrier;
 mod events_log;
 mod events_reload;
+mod events_web;
 mod first_steps;
 mod one_line;
 mod output_schema;

@@ -22,6 +22,7 @@ mod sweep;
 mod take_over;
 mod top;
 mod user;
+mod web;
 
 use clap::Subcommand;
 use std::process::ExitCode;

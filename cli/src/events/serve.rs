@@ -3,12 +3,12 @@
 use super::first_client::AccessConditions;
 use super::limits::{self, LimitFlags};
 use super::log::LogFlags;
-use super::metrics::openmetrics;
 use super::policy::mode;
 use super::settings::SettingsFiles;
 use super::show::counters;
 use super::take_over::Successor;
 use super::user::{BecomeUser, NextUser};
+use super::web::{self, NameDisplay, PageSet, WebPages};
 use crate::exit::{self, Failure};
 use crate::flags::one_of;
 use crate::machine_output;
@@ -47,6 +47,7 @@ Examples:
   unisono events serve --mqtt ws:127.0.0.1:9001     also for pages in a browser, by MQTT.js
   unisono events serve --log ~/events               suppliers may ask for durability, consumers may resume
   unisono events serve --log ~/events --take-over   the same, in place of the broker that serves there now
+  unisono events serve --web 127.0.0.1:9471         live counters for a browser
   unisono events serve policy.toml --mode 660       classes of a policy; programs of your group may connect")]
 pub(crate) struct Args {
     /// Classes and their weights
@@ -138,6 +139,16 @@ pub(crate) struct Args {
     /// --permissions, the names of consumers and topics are shown at a Unix socket only
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
+    /// Show browsers a page of live counters there: ADDRESS:PORT, or the path of a Unix socket. An address
+    /// that other hosts can reach needs --insecure
+    ///
+    /// The page lists topics and consumers with their rates, marks slow consumers, and shows classes, their
+    /// shares and missed deadlines. It changes nothing. GET /statistics.json returns the object of `events
+    /// top --json`; /healthz and /metrics are for monitoring programs. Every user of the host can read the
+    /// page at a TCP address, so with --permissions names of consumers and topics are shown at a Unix socket
+    /// only.
+    #[arg(long, value_name = "ADDRESS")]
+    web: Option<String>,
     /// Seconds after which a program counts as gone whose host does not answer over TCP or UDP
     ///
     /// Its consumers get a notice, and a stand-by supplier takes over, within twice this time. A program that
@@ -267,6 +278,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         exposure,
         quiet: args.json,
         metrics: args.metrics.as_deref(),
+        web: args.web.as_deref(),
         become_user: &become_user,
         files: &files,
         successor,
@@ -293,7 +305,7 @@ pub(crate) fn serve(
     let has_activation = inherit(&mut server)?;
     let access =
         AccessConditions { mode, has_permissions: server.has_permissions(), ..AccessConditions::default() };
-    let (become_user, metrics, successor) = (&become_user, None, None);
+    let (become_user, metrics, web, successor) = (&become_user, None, None, None);
     let serving = ServePlan {
         server,
         addresses,
@@ -302,6 +314,7 @@ pub(crate) fn serve(
         exposure,
         quiet,
         metrics,
+        web,
         become_user,
         files,
         successor,
@@ -360,6 +373,7 @@ struct ServePlan<'a> {
     exposure: Exposure,
     quiet: bool,
     metrics: Option<&'a str>,
+    web: Option<&'a str>,
     become_user: &'a BecomeUser<'a>,
     files: &'a SettingsFiles,
     /// None: the server takes no other broker's place.
@@ -383,19 +397,26 @@ impl ServePlan<'_> {
                 eprintln!("serving at {listening}; {}; Ctrl-C ends it", access.native(&listening));
             }
         }
-        let scrapes = self.metrics.map(|place| listen_for_scrapes(&mut server, place, exposure));
-        let mut scrapes = scrapes.transpose()?;
+        let mut pages = Vec::new();
+        for (place, set) in [(self.metrics, PageSet::Metrics), (self.web, PageSet::All)] {
+            let Some(place) = place else { continue };
+            let listener = listen_for_scrapes(&mut server, place, exposure)?;
+            if set == PageSet::All && !quiet {
+                eprintln!("the page for browsers is at {}", web::place(&listener));
+            }
+            pages.push((listener, set));
+        }
         for left in server.listen_at_inherited().map_err(refused)? {
             eprintln!(
                 "note: the broker served at {left} until now, and this one does not: no option names it"
             );
         }
-        if let Some(listener) = &scrapes {
+        for (listener, _) in &pages {
             server.hand_over_too(listener.as_fd().try_clone_to_owned()?);
         }
         let predecessor = successor.map(|successor| successor.release(&mut server)).transpose()?;
         let mut names = server.names().to_vec();
-        if let Some(listener) = &mut scrapes {
+        for (listener, _) in &mut pages {
             listener.own_name(NameOwned::Yes);
             names.extend(listener.path().map(Path::to_owned));
         }
@@ -403,19 +424,17 @@ impl ServePlan<'_> {
         let sweeper = become_user.go(&server, &names, quiet)?;
         let (window, reloads) = (server.window(), server.reload_bell());
         let is_over = AtomicBool::new(false);
-        let text = || {
-            let statistics = window.ask(SCRAPE_TIMEOUT).ok_or("the broker does not answer")?;
-            // every user of the host can connect to a TCP address, so only a Unix socket shows the names
-            let is_for_owner = scrapes.as_ref().is_some_and(|listener| listener.path().is_some());
-            Ok(openmetrics(if is_for_owner || !hides_names {
-                statistics
-            } else {
-                statistics.without_names()
-            }))
-        };
         let end = std::thread::scope(|scope| {
-            if let Some(listener) = &scrapes {
-                scope.spawn(|| metrics::serve_scrapes(listener, text, || is_over.load(Ordering::Relaxed)));
+            for (listener, set) in &pages {
+                // every user of the host can connect to a TCP address, so only a Unix socket shows the names
+                let names = if hides_names && listener.path().is_none() {
+                    NameDisplay::Hidden
+                } else {
+                    NameDisplay::Shown
+                };
+                let answers = WebPages::new(&window, *set, names, listener);
+                let is_over = || is_over.load(Ordering::Relaxed);
+                scope.spawn(move || metrics::serve_pages(listener, |asked| answers.page(asked), is_over));
             }
             let _over = SetOnDrop(&is_over);
             if let Some(predecessor) = predecessor {
@@ -433,9 +452,9 @@ impl ServePlan<'_> {
         let statistics = server.broker().statistics(unisono_events_client::now());
         // the other broker's sockets have these names now
         if end == ServeEnd::TakenOver {
-            scrapes.iter_mut().for_each(|listener| listener.own_name(NameOwned::No));
+            pages.iter_mut().for_each(|(listener, _)| listener.own_name(NameOwned::No));
         }
-        drop((service, server, scrapes));
+        drop((service, server, pages));
         match (end, sweeper) {
             (ServeEnd::TakenOver, Some(sweeper)) => sweeper.leave_sockets(),
             (_, sweeper) => drop(sweeper),
@@ -453,9 +472,6 @@ impl Drop for SetOnDrop<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
-
-/// Time that a monitoring program waits for the broker to compute the answer in its main loop.
-const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn listen_for_scrapes(
     server: &mut Server,

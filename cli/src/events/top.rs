@@ -6,7 +6,7 @@ use crate::columns::{self, Column, cut, fold};
 use crate::live_view::{LiveViewFlags, LiveViewText};
 use crate::machine_output::{self, CsvFlag, TableForm};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use unisono_events_client::{ConsumerStatistics, Statistics};
@@ -26,7 +26,7 @@ use unisono_events_client::{ConsumerStatistics, Statistics};
 pub(crate) struct Args {
     #[command(flatten)]
     view: LiveViewFlags,
-    /// JSON Lines: the broker's counters, with rates
+    /// JSON Lines: the broker's counters, with rates of consumers and topics
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -90,8 +90,15 @@ fn rates<'a>(now: &'a Statistics, earlier: &'a Statistics) -> Vec<ConsumerRate<'
     now.consumers.iter().map(rate).collect()
 }
 
-fn as_json(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Value> {
+/// Returns the counters with the rates since the earlier reading.
+pub(super) fn as_json(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(now)?;
+    let nanos = now.at_ns.saturating_sub(earlier.at_ns);
+    let rate = |(topic, count): (&String, &u64)| {
+        let before = earlier.published_by_topic.get(topic).copied().unwrap_or_default();
+        (topic.clone(), per_second(*count, before, nanos))
+    };
+    value["published_per_s"] = json!(now.published_by_topic.iter().map(rate).collect::<BTreeMap<_, _>>());
     value["consumers"] = consumers(now, earlier)?.into();
     Ok(value)
 }

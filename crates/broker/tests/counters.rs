@@ -106,6 +106,8 @@ fn missed_deadlines_are_counted_by_consumer_and_by_topic_also_when_the_consumer_
         assert_eq!((row.missed, row.dropped_late), (3, 3), "of {published}: {row:?}");
         assert_eq!((row.missed_by_topic["heat"], row.missed_by_topic["noise"]), (1, 2));
         assert_eq!(row.lost, row.dropped_late + row.dropped_full);
+        let taken = (told.published_by_topic["heat"], told.published_by_topic["noise"]);
+        assert_eq!(taken, (published + 1, 2));
         drop(consumer);
         let told = until(&mut supplier, |told| told.consumers.is_empty());
         assert_eq!((told.departed.missed, told.departed.lost >= 3), (3, true));

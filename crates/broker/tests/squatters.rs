@@ -268,6 +268,8 @@ fn statistics_without_names_have_the_same_sums_and_name_nobody() {
     let unnamed = named.clone().without_names();
     let missed = |of: &Statistics| of.missed_by_topic.values().sum::<u64>();
     assert!(missed(&named) > 0);
+    let published = |of: &Statistics| of.published_by_topic.values().sum::<u64>();
+    assert_eq!((published(&named), published(&unnamed)), (1, 1));
     assert_eq!((missed(&unnamed), unnamed.consumers.len()), (missed(&named), named.consumers.len()));
     let [named, unnamed] = [named, unnamed].map(|it| serde_json::to_string(&it).expect("numbers and names"));
     for name in ["plant-7", "reader-7", "billing", "crew", "customer/7"] {

@@ -53,6 +53,10 @@ pub struct Statistics {
     /// sum of the others under [`OTHERS`].
     #[serde(default)]
     pub missed_by_topic: BTreeMap<String, u64>,
+    /// Events that the broker has taken, by topic: the topics with the most, and the sum of the others under
+    /// [`OTHERS`]. A topic counts since it was declared.
+    #[serde(default)]
+    pub published_by_topic: BTreeMap<String, u64>,
     /// The state of the log. `None`: the broker keeps no log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogStatistics>,
@@ -70,6 +74,7 @@ impl Statistics {
         };
         self.consumers.iter_mut().chain([&mut self.departed]).for_each(name);
         self.missed_by_topic = sum_of_all(&self.missed_by_topic);
+        self.published_by_topic = sum_of_all(&self.published_by_topic);
         if let Some(log) = &mut self.log {
             log.consumers.clear();
         }

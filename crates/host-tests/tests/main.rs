@@ -5,6 +5,7 @@ use unisono_host_tests::Test;
 
 mod advise_answers;
 mod advise_reports;
+mod browser;
 mod doctor;
 mod events_address;
 mod events_commands;
@@ -20,6 +21,7 @@ mod events_served;
 mod events_sessions;
 mod events_soak;
 mod events_user;
+mod events_web;
 mod events_websocket;
 mod fit;
 mod fit_containers;
@@ -102,6 +104,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("events_sessions", events_sessions::TESTS),
     ("events_soak", events_soak::TESTS),
     ("events_user", events_user::TESTS),
+    ("events_web", events_web::TESTS),
     ("events_websocket", events_websocket::TESTS),
     ("fit", fit::TESTS),
     ("fit_containers", fit_containers::TESTS),

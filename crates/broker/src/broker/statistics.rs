@@ -18,6 +18,9 @@ struct StatisticsViewer<'a> {
     grant: &'a ClientGrant,
 }
 
+/// Topics with a counter of their own; the others share one.
+const MAX_TOPICS: usize = 64;
+
 impl StatisticsViewer<'_> {
     fn sees_topic(&self, name: &str) -> bool {
         self.grant.may_subscribe(name) || self.grant.may_publish(name)
@@ -78,6 +81,10 @@ impl Broker {
         for (topic, missed) in all.chain(gone) {
             add(missed_by_topic.entry(seen_topic(topic)).or_default(), missed);
         }
+        let mut published_by_topic = BTreeMap::new();
+        for (name, published) in self.channel.published().filter(|(_, published)| *published > 0) {
+            add(published_by_topic.entry(seen_topic(or_others(name))).or_default(), published);
+        }
         let mut log = self.log_statistics();
         if let (Some(log), Some(viewer)) = (&mut log, viewer) {
             log.consumers.retain(|name, _| self.is_consumer_of(name, viewer));
@@ -101,7 +108,8 @@ impl Broker {
             consumers: accounts.iter().map(|account| self.of_consumer(account)).collect(),
             left_out: 0,
             departed: counted(&departed.counters),
-            missed_by_topic: keep_greatest(missed_by_topic, 64),
+            missed_by_topic: keep_greatest(missed_by_topic, MAX_TOPICS),
+            published_by_topic: keep_greatest(published_by_topic, MAX_TOPICS),
         }
     }
 
@@ -182,7 +190,7 @@ impl Broker {
     /// Returns the client's view of the statistics as a text that fits into a frame; with very many
     /// consumers, it has only the first ones. Also returns the number of steps that this took: one for each
     /// consumer and each topic on which it missed deadlines, whether or not the client sees it, one for each
-    /// path, and one for 64 bytes of text.
+    /// path and each topic, and one for 64 bytes of text.
     pub(super) fn statistics_as_json(&self, now: Instant, client: ClientId) -> (String, usize) {
         /// The longest text, in bytes: a frame may have 256 KiB without its payload
         /// ([`Limits::largest_frame`]).
@@ -190,6 +198,7 @@ impl Broker {
         let mut statistics = self.statistics_seen_by(now, self.viewer(client));
         let missed: usize = self.channel.inboxes().map(|account| 1 + account.misses.len()).sum();
         let mut work = missed + self.channel.departed().misses.len() + self.link.paths.len();
+        work += self.channel.published().count();
         let mut by_topic = true;
         loop {
             let text =

@@ -14,7 +14,7 @@
 
 mod scrape_server;
 
-pub use scrape_server::{NameOwned, ScrapeListener, serve_scrapes};
+pub use scrape_server::{NameOwned, PageAnswer, PageRequest, ScrapeListener, serve_pages, serve_scrapes};
 
 use crate::interposed::Counters;
 use crate::journal::LinkSide;

@@ -1,4 +1,5 @@
-//! Answers monitoring programs over HTTP: only `GET` and `HEAD` requests for `/metrics`.
+//! Answers monitoring programs and browsers over HTTP: `GET` and `HEAD` requests for `/metrics`, and for
+//! other pages that the caller has.
 //!
 //! Each connection has a thread; there are at most [`MAX_CONNECTIONS`] at a time. A request may take
 //! [`TIMEOUT`] and [`MAX_REQUEST`] bytes. Writing the answer may take [`TIMEOUT`] again in all, however
@@ -21,6 +22,11 @@ use unisono_linux::{local_socket, poll};
 
 /// The content type that the specification requires.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+/// Forbids pages all that they do not need: they load their own files alone, and no other page may show them.
+const GUARDS: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\n\
+     Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\n";
 /// The most connections at the same time; a monitoring program opens one.
 const MAX_CONNECTIONS: usize = 16;
 /// The time limit for a request to arrive, and again for its answer to be written. Monitoring programs give
@@ -152,11 +158,74 @@ impl Drop for ScrapeListener {
     }
 }
 
-/// Answers requests until `is_over` returns true. `text` returns the text of an answer, or the reason why
+/// A request for a page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageRequest {
+    /// The path, without a query.
+    pub path: String,
+    /// The host that the client believes to speak with, and its port if it is not the default.
+    pub host: Option<String>,
+}
+
+/// The answer to a request for a page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageAnswer {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+}
+
+impl PageAnswer {
+    /// A page with this content type.
+    pub fn new(kind: &'static str, body: impl Into<String>) -> Self {
+        Self { status: "200 OK", kind, body: body.into() }
+    }
+
+    /// The page of `/metrics`, or the reason why there is none.
+    #[must_use]
+    pub fn metrics(text: Result<String, String>) -> Self {
+        text.map_or_else(|why| Self::failure(&why), |text| Self::new(TYPE, text))
+    }
+
+    #[must_use]
+    pub fn failure(why: &str) -> Self {
+        Self::error("500 Internal Server Error", why)
+    }
+
+    #[must_use]
+    pub fn not_found(what: &str) -> Self {
+        Self::error("404 Not Found", what)
+    }
+
+    /// The answer to a client that believes to speak with another host.
+    #[must_use]
+    pub fn wrong_host(what: &str) -> Self {
+        Self::error("421 Misdirected Request", what)
+    }
+
+    fn error(status: &'static str, what: &str) -> Self {
+        Self { status, kind: PLAIN, body: format!("{what}\n") }
+    }
+}
+
+/// Answers scrapes until `is_over` returns true. `text` returns the text of an answer, or the reason why
 /// there is none.
 pub fn serve_scrapes(
     listener: &ScrapeListener,
     text: impl Fn() -> Result<String, String> + Sync,
+    is_over: impl Fn() -> bool,
+) -> io::Result<()> {
+    let page = |request: &PageRequest| match &*request.path {
+        "/metrics" => PageAnswer::metrics(text()),
+        _ => PageAnswer::not_found("here is /metrics alone"),
+    };
+    serve_pages(listener, page, is_over)
+}
+
+/// Answers requests for pages until `is_over` returns true.
+pub fn serve_pages(
+    listener: &ScrapeListener,
+    page: impl Fn(&PageRequest) -> PageAnswer + Sync,
     is_over: impl Fn() -> bool,
 ) -> io::Result<()> {
     let open = OpenConnections::default();
@@ -172,10 +241,10 @@ pub fn serve_scrapes(
             };
             let Some(mut stream) = accepted else { continue };
             let Some(number) = open.begin(&stream) else { continue };
-            let (text, open) = (&text, &open);
+            let (page, open) = (&page, &open);
             scope.spawn(move || {
                 // an error concerns only this client
-                let _ = reply(&mut stream, text, || open.has_asked(number));
+                let _ = reply(&mut stream, page, || open.has_asked(number));
                 open.end(number);
             });
         }
@@ -305,34 +374,35 @@ impl ScrapeConnection {
 /// Reads a request, and answers it if its connection still `has_place` by then.
 fn reply(
     stream: &mut ScrapeConnection,
-    text: &impl Fn() -> Result<String, String>,
+    page: &impl Fn(&PageRequest) -> PageAnswer,
     has_place: impl FnOnce() -> bool,
 ) -> io::Result<()> {
-    let request = request_line(stream, Instant::now() + TIMEOUT)?;
+    let head = request_head(stream, Instant::now() + TIMEOUT)?;
+    let mut lines = head.lines();
+    let request = lines.next().unwrap_or_default();
+    let host = lines.filter_map(|line| line.split_once(':'));
+    let mut host = host.filter(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let host = host.next().map(|(_, host)| host.trim().to_owned());
     if !has_place() {
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     let mut words = request.split(' ');
-    let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET" | "HEAD"), Some(path)) if path.split('?').next() == Some("/metrics") => match text() {
-            Ok(text) => ("200 OK", TYPE, text),
-            Err(why) => ("500 Internal Server Error", "text/plain; charset=utf-8", format!("{why}\n")),
-        },
-        (Some("GET" | "HEAD"), Some(_)) => {
-            ("404 Not Found", "text/plain; charset=utf-8", "here is /metrics alone\n".to_owned())
+    let PageAnswer { status, kind, body } = match (words.next(), words.next()) {
+        (Some("GET" | "HEAD"), Some(path)) => {
+            page(&PageRequest { path: path.split('?').next().unwrap_or_default().to_owned(), host })
         }
-        _ => ("405 Method Not Allowed", "text/plain; charset=utf-8", "GET /metrics\n".to_owned()),
+        _ => PageAnswer::error("405 Method Not Allowed", "only GET"),
     };
     let length = body.len();
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{GUARDS}Connection: close\r\n\r\n"
     );
     let body = if request.starts_with("HEAD ") { "" } else { &body };
     stream.write_until([head.as_str(), body].concat().as_bytes(), Instant::now() + TIMEOUT)
 }
 
-/// Returns the request's first line, when the whole head has arrived.
-fn request_line(stream: &mut ScrapeConnection, until: Instant) -> io::Result<String> {
+/// Returns the request's head when it has arrived completely.
+fn request_head(stream: &mut ScrapeConnection, until: Instant) -> io::Result<String> {
     let (mut read, mut piece) = (Vec::new(), [0; 1024]);
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {
         if read.len() > MAX_REQUEST {
@@ -345,6 +415,5 @@ fn request_line(stream: &mut ScrapeConnection, until: Instant) -> io::Result<Str
         }
         read.extend_from_slice(&piece[..more]);
     }
-    let line = read.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(line).into_owned())
+    Ok(String::from_utf8_lossy(&read).into_owned())
 }

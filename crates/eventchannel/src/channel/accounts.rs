@@ -54,6 +54,11 @@ impl<P: EventPayload> EventChannel<P> {
         })
     }
 
+    /// Returns the events taken of each topic since it was declared.
+    pub fn published(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.topics.values().map(|topic| (&*topic.spec.name, topic.published))
+    }
+
     #[must_use]
     pub fn departed(&self) -> &DepartedInboxes {
         &self.departed

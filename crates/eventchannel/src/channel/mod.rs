@@ -123,6 +123,8 @@ struct Topic<P> {
     owner: Option<SupplierId>,
     /// Whether the topic has had an owner: the first owner is not reported as a change.
     heard_before: bool,
+    /// Events taken since the topic was declared.
+    published: u64,
     /// Whether the topic was made for events of another channel and no caller has declared it since.
     provisional: bool,
     /// The owner of the declaration: the owner of the declaring supplier that came when there was no other

@@ -201,6 +201,7 @@ impl<P: EventPayload> EventChannel<P> {
             route: TopicRoute::default(),
             suppliers: BTreeSet::new(),
             owner: None,
+            published: 0,
             heard_before: false,
             provisional: false,
             declarer: owner,

@@ -172,6 +172,7 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(PublishError::NotKept { reason });
         }
         (state.meter, state.sequence) = (meter, sequence);
+        at.published += 1;
         let event = Arc::new(event);
         if copies > 0 || retention == Retention::Remove {
             let charge = KeptCharge::new(&keeping, event.memory(), self.kept.next_count());
