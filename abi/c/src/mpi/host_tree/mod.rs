@@ -18,6 +18,7 @@
 //! Irregular Networks", section 3.
 
 pub(super) mod offer;
+mod switches;
 
 use super::{ProgressCall, membership, progress_hook};
 use crate::error::{CallStatus, argument, ffi_call, ffi_call_or};
