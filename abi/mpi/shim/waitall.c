@@ -9,11 +9,12 @@
  *	- those of a program with a handler function for MPI_COMM_WORLD or MPI_COMM_SELF. MPICH would call it
  *	  for MPI_Request_get_status, too.
  */
+#include "requests.h"
 #include "waiting.h"
 
-/* Requests of files that may be unfinished, as a hash table; 0 is no request. A request that is completed by another
- * call than MPI_Wait and MPI_Waitall stays in the table until its handle is used again. That, and a request that
- * finds no entry, costs only time: the host waits for requests that this file could wait for. */
+/* Requests of files that may be unfinished, as a hash table; 0 is no request. A request that is completed by
+ * another call than MPI_Wait and MPI_Waitall stays in the table until its handle is used again. That, and a
+ * request that finds no entry, costs only time: the host waits for requests that this file could wait for. */
 enum { FILE_REQUESTS = 1024, PROBES = 16 };
 static _Atomic uintptr_t file_requests[FILE_REQUESTS];
 static _Atomic bool any_file_requests, too_many_file_requests;
@@ -49,8 +50,8 @@ static __attribute__((noinline)) bool forget_noted(uintptr_t number)
 	return atomic_load_explicit(&too_many_file_requests, memory_order_relaxed);
 }
 
-/* Forgets a request when a wait ends it, because its handle may then become another request's. Returns whether the
- * request may be one of a file. */
+/* Forgets a request when a wait ends it, because its handle may then become another request's. Returns
+ * whether the request may be one of a file. */
 bool forget_file_request(MPI_Request request)
 {
 	return UNLIKELY(atomic_load_explicit(&any_file_requests, memory_order_relaxed)) &&
@@ -114,5 +115,7 @@ static __attribute__((noinline)) int all_ours(int count, MPI_Request requests[],
 
 BOTH(int, Waitall, (int count, MPI_Request requests[], MPI_Status statuses[]))
 {
-	return serves_wait() ? all_ours(count, requests, statuses) : PMPI_Waitall(count, requests, statuses);
+	operations_complete(count, requests);
+	return operations_result(serves_wait() ? all_ours(count, requests, statuses)
+					       : PMPI_Waitall(count, requests, statuses));
 }

@@ -24,6 +24,11 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
         Some("4.0.2 completes requests of strided data that has not come yet"),
         None,
     ),
+    (
+        "requests_overlap.c",
+        None,
+        Some("4.1.4 asks the target in MPI_Rget and waits for its answer"),
+    ),
     ("fence.c", None, None),
     ("pscw.c", None, None),
     ("locks.c", Some(ROUNDING), None),
