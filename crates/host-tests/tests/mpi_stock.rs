@@ -61,6 +61,7 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
     ("profiled.c", None, None),
     ("finalized.c", None, None),
     ("sessions.c", None, None),
+    ("sessions_threads.c", None, None),
     ("progress.c", None, None),
     ("large_count.c", None, None),
     ("barrier.c", Some(ROUNDING), None),
