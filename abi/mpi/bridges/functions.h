@@ -147,6 +147,7 @@ int PMPI_Startall(int, MPI_Request *);
 int PMPI_Status_set_cancelled(MPI_Status *, int);
 int PMPI_Status_set_elements(MPI_Status *, MPI_Datatype, int);
 int PMPI_Test(MPI_Request *, int *, MPI_Status *);
+int PMPI_Testall(int, MPI_Request *, int *, MPI_Status *);
 int PMPI_Testany(int, MPI_Request *, int *, int *, MPI_Status *);
 int PMPI_Testsome(int, MPI_Request *, int *, int *, MPI_Status *);
 int PMPI_Wait(MPI_Request *, MPI_Status *);

@@ -64,58 +64,30 @@ INLINE int side(struct window *window, const char *call, MPI_Count count, MPI_Da
 	return UNLIKELY(count < 0) ? wrong_count(window, call) : MPI_SUCCESS;
 }
 
-static int request_status(void *extra, MPI_Status *status)
-{
-	(void)extra;
-	PMPI_Status_set_elements(status, MPI_BYTE, 0);
-	PMPI_Status_set_cancelled(status, 0);
-	status->MPI_SOURCE = MPI_UNDEFINED;
-	status->MPI_TAG = MPI_UNDEFINED;
-	return MPI_SUCCESS;
-}
-
-static int request_free(void *extra)
-{
-	(void)extra;
-	return MPI_SUCCESS;
-}
-
-static int request_cancel(void *extra, int complete)
-{
-	(void)extra;
-	(void)complete;
-	return MPI_SUCCESS;
-}
-
-/* Makes a completed request of the host MPI, so that the program can wait for it together with others. */
-static int completed(MPI_Request *request)
-{
-	int code = PMPI_Grequest_start(request_status, request_free, request_cancel, NULL, request);
-
-	return code ? code : PMPI_Grequest_complete(*request);
-}
-
 /*
- * Ends an operation. An operation with a request is complete at the origin before the program gets the
- * request.
+ * Ends an operation. Operations of windows that work by messages go on while the program computes. All other
+ * operations with a request are complete at the origin before the program gets the request, because this
+ * rank's processor carries the data.
  */
 INLINE int finish(struct window *window, const char *call, unisono_status status, int rank,
-		  MPI_Request *request)
+		  MPI_Request *request, unisono_request *core)
 {
 	if (!request)
 		return window_result(window, call, status);
+	if (LIKELY(!status) && core)
+		return operation_begun(window, core, rank, request);
 	if (LIKELY(!status))
 		do {
 			enter(window);
 			status = unisono_window_flush_local(window->core, rank);
 		} while (leave_to_repeat(window, status));
-	return UNLIKELY(status) ? window_result(window, call, status) : completed(request);
+	return UNLIKELY(status) ? window_result(window, call, status) : operation_completed(request);
 }
 
 /* Ends a transfer with MPI_PROC_NULL, which does nothing. */
 INLINE int nothing(MPI_Request *request)
 {
-	return request ? completed(request) : MPI_SUCCESS;
+	return request ? operation_completed(request) : MPI_SUCCESS;
 }
 
 /* A transfer with checked arguments: the layouts of its two sides. */
@@ -163,14 +135,16 @@ INLINE int put(const char *call, const void *origin, MPI_Count origin_count, MPI
 
 	if (UNLIKELY(code != GO_ON))
 		return code;
+	unisono_request *core = NULL, **later = of.window->by_messages ? &core : NULL;
+
 	do {
 		enter(of.window);
 		status = request ? unisono_rput(of.window->core, origin, origin_count, of.near, rank, place,
-						target_count, of.far, NULL)
+						target_count, of.far, later)
 				 : unisono_put(of.window->core, origin, origin_count, of.near, rank, place,
 					       target_count, of.far);
 	} while (leave_to_repeat(of.window, status));
-	return finish(of.window, call, status, rank, request);
+	return finish(of.window, call, status, rank, request, core);
 }
 
 INLINE int get(const char *call, void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank,
@@ -184,14 +158,16 @@ INLINE int get(const char *call, void *origin, MPI_Count origin_count, MPI_Datat
 
 	if (UNLIKELY(code != GO_ON))
 		return code;
+	unisono_request *core = NULL, **later = of.window->by_messages ? &core : NULL;
+
 	do {
 		enter(of.window);
 		status = request ? unisono_rget(of.window->core, origin, origin_count, of.near, rank, place,
-						target_count, of.far, NULL)
+						target_count, of.far, later)
 				 : unisono_get(of.window->core, origin, origin_count, of.near, rank, place,
 					       target_count, of.far);
 	} while (leave_to_repeat(of.window, status));
-	return finish(of.window, call, status, rank, request);
+	return finish(of.window, call, status, rank, request, core);
 }
 
 INLINE int accumulate(const char *call, const void *origin, MPI_Count origin_count, MPI_Datatype origin_type,
@@ -206,14 +182,16 @@ INLINE int accumulate(const char *call, const void *origin, MPI_Count origin_cou
 
 	if (UNLIKELY(code != GO_ON))
 		return code;
+	unisono_request *core = NULL, **later = of.window->by_messages ? &core : NULL;
+
 	do {
 		enter(of.window);
 		status = request ? unisono_raccumulate(of.window->core, origin, origin_count, of.near, rank,
-						       place, target_count, of.far, operation, NULL)
+						       place, target_count, of.far, operation, later)
 				 : unisono_accumulate(of.window->core, origin, origin_count, of.near, rank,
 						      place, target_count, of.far, operation);
 	} while (leave_to_repeat(of.window, status));
-	return finish(of.window, call, status, rank, request);
+	return finish(of.window, call, status, rank, request, core);
 }
 
 /* Serves get-accumulate. With MPI_NO_OP the origin buffer and its type are ignored. */
@@ -240,16 +218,18 @@ INLINE int get_accumulate(const char *call, const void *origin, MPI_Count origin
 		return code;
 	if (UNLIKELY(rank == MPI_PROC_NULL))
 		return nothing(request);
+	unisono_request *core = NULL, **later = window->by_messages ? &core : NULL;
+
 	do {
 		enter(window);
 		status = request ? unisono_rget_accumulate(window->core, origin, origin_count, near, result,
 							   result_count, into, rank, place, target_count, far,
-							   operation, NULL)
+							   operation, later)
 				 : unisono_get_accumulate(window->core, origin, origin_count, near, result,
 							  result_count, into, rank, place, target_count, far,
 							  operation);
 	} while (leave_to_repeat(window, status));
-	return finish(window, call, status, rank, request);
+	return finish(window, call, status, rank, request, core);
 }
 
 BOTH(int, Put,

@@ -11,10 +11,10 @@
  *	launcher.c, host.c, process.c, memory.c: the process, the host MPI, shared memory
  *	store.c, agreement.c, served.c, spawn.c: whether all members of a communicator are served
  *	kinds.c, types.c, handles.c, statistics.c, abort.c, errors.c: handles and errors
- *	jobs.c, hints.c, attributes.c, windows.c, synchronize.c, communicate.c, fortran.c: one-sided calls
- *	host_ranks.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, sends.c, collectives.c: waits for
- *		the host's messages (waiting.h)
- *	tree.c, barrier.c, init.c: MPI_Barrier, MPI_Init and MPI_Finalize
+ *	jobs.c, hints.c, attributes.c, requests.c, windows.c, synchronize.c, communicate.c, fortran.c:
+ *one-sided calls host_ranks.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, tests.c, sends.c,
+ *collectives.c: waits for the host's messages (waiting.h) tree.c, barrier.c, init.c: MPI_Barrier, MPI_Init
+ *and MPI_Finalize
  */
 #ifndef UNISONO_MPI_SHIM_H
 #define UNISONO_MPI_SHIM_H
@@ -139,7 +139,7 @@ struct window {
 	void *base;
 	MPI_Aint bytes;
 	int unit, flavor, model;
-	bool no_locks, local_completion, ask_before_unlock, noncontiguous;
+	bool no_locks, local_completion, by_messages, ask_before_unlock, noncontiguous;
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
 	char granularity[24];			      /* mpi_accumulate_granularity; empty: not set */
 	char no_locks_hint[8], noncontiguous_hint[8]; /* the values that the program set last */
@@ -293,6 +293,12 @@ int attribute_set(struct window *window, int keyval, void *value);
 bool attribute_find(struct window *window, int keyval, void **value);
 void keyval_is_fortran(int keyval);
 bool keyval_is_ours(int keyval);
+
+/* requests.c: requests of operations that may be incomplete when their call returns (requests.h) */
+enum { ALL_RANKS = -1 };
+int operation_completed(MPI_Request *request);
+int operation_begun(struct window *window, unisono_request *core, int rank, MPI_Request *request);
+void operations_of_epoch_ended(struct window *window, int rank);
 
 /* hints.c: stores the hints that a window keeps */
 bool hint_is_true(MPI_Info info, const char *key, bool otherwise);

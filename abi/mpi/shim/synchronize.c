@@ -228,6 +228,7 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 		enter(window);
 		status = unisono_window_unlock(window->core, rank);
 	} while (leave_to_repeat(window, status));
+	operations_of_epoch_ended(window, rank);
 	return UNLIKELY(code) ? window_error(window, call, code, words) : window_result(window, call, status);
 }
 
@@ -240,7 +241,10 @@ BOTH(int, Win_lock_all, (int assert, MPI_Win win))
 BOTH(int, Win_unlock_all, (MPI_Win win))
 {
 	TO_HOST(Win_unlock_all, win, (win));
-	return at_window("MPI_Win_unlock_all", win, unisono_window_unlock_all);
+	int code = at_window("MPI_Win_unlock_all", win, unisono_window_unlock_all);
+
+	operations_of_epoch_ended(window_of(win), ALL_RANKS);
+	return code;
 }
 
 BOTH(int, Win_flush, (int rank, MPI_Win win))

@@ -9,6 +9,7 @@
  *	- those of a program with a handler function for MPI_COMM_WORLD or MPI_COMM_SELF. MPICH would call it
  *	  for MPI_Request_get_status, too.
  */
+#include "requests.h"
 #include "waiting.h"
 
 /* Requests of files that may be unfinished, as a hash table; 0 is no request. A request that is completed by
@@ -114,5 +115,7 @@ static __attribute__((noinline)) int all_ours(int count, MPI_Request requests[],
 
 BOTH(int, Waitall, (int count, MPI_Request requests[], MPI_Status statuses[]))
 {
-	return serves_wait() ? all_ours(count, requests, statuses) : PMPI_Waitall(count, requests, statuses);
+	operations_complete(count, requests);
+	return operations_result(serves_wait() ? all_ours(count, requests, statuses)
+					       : PMPI_Waitall(count, requests, statuses));
 }

@@ -5,6 +5,7 @@
  * error goes to the same handler with the same code as in the host's call. (MPI_Irecv with MPI_Test for every
  * message would not do: the host reports errors of requests to another handler than errors of MPI_Recv.)
  */
+#include "requests.h"
 #include "waiting.h"
 
 #define WAIT_CALL(name) UNISONO_MPI_WAIT_CALL_##name
@@ -227,7 +228,8 @@ static __attribute__((noinline)) int one_ours(MPI_Request *request, MPI_Status *
 
 BOTH(int, Wait, (MPI_Request * request, MPI_Status *status))
 {
-	return serves_wait() ? one_ours(request, status) : PMPI_Wait(request, status);
+	operations_complete(1, request);
+	return operations_result(serves_wait() ? one_ours(request, status) : PMPI_Wait(request, status));
 }
 
 struct several {
@@ -251,10 +253,17 @@ BOTH(int, Waitany, (int count, MPI_Request requests[], int *index, MPI_Status *s
 {
 	struct several any = { .count = count, .requests = requests, .index = index, .statuses = status };
 
+	if (operations_advance(count, requests)) {
+		do {
+			operations_pause();
+			operations_advance(count, requests);
+		} while (!poll_any(&any));
+		return operations_result(any.completion.code);
+	}
 	if (!serves_wait())
-		return PMPI_Waitany(count, requests, index, status);
+		return operations_result(PMPI_Waitany(count, requests, index, status));
 	UNLESS_SAMPLED(WAITANY, PMPI_Waitany(count, requests, index, status));
-	return await(WAIT_CALL(WAITANY), kind_of_requests(), poll_any, &any.completion);
+	return operations_result(await(WAIT_CALL(WAITANY), kind_of_requests(), poll_any, &any.completion));
 }
 
 /* MPI_Testsome returns MPI_UNDEFINED if no request is active, and 0 if none is complete. */
@@ -275,8 +284,15 @@ BOTH(int, Waitsome, (int count, MPI_Request requests[], int *number, int indices
 		.count = count, .requests = requests, .number = number, .index = indices, .statuses = statuses
 	};
 
+	if (operations_advance(count, requests)) {
+		do {
+			operations_pause();
+			operations_advance(count, requests);
+		} while (!poll_some(&some));
+		return operations_result(some.completion.code);
+	}
 	if (count == 0 || !serves_wait()) /* without requests there is nothing to poll */
-		return PMPI_Waitsome(count, requests, number, indices, statuses);
+		return operations_result(PMPI_Waitsome(count, requests, number, indices, statuses));
 	UNLESS_SAMPLED(WAITSOME, PMPI_Waitsome(count, requests, number, indices, statuses));
-	return await(WAIT_CALL(WAITSOME), kind_of_requests(), poll_some, &some.completion);
+	return operations_result(await(WAIT_CALL(WAITSOME), kind_of_requests(), poll_some, &some.completion));
 }

@@ -63,8 +63,8 @@ static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 		return comm_error(comm, call, code, unisono_error_text());
 	}
 	/* the engine sends messages for windows that reach other hosts and for dynamic windows */
-	window->ask_before_unlock =
-		(!window->job->one_host || flavor == MPI_WIN_FLAVOR_DYNAMIC) && !window->local_completion;
+	window->by_messages = !window->job->one_host || flavor == MPI_WIN_FLAVOR_DYNAMIC;
+	window->ask_before_unlock = window->by_messages && !window->local_completion;
 	handler_default(&window->handler);
 	*made = window;
 	return MPI_SUCCESS;
@@ -425,6 +425,7 @@ BOTH(int, Win_free, (MPI_Win * win))
 	status = unisono_mpi_window_freeable(window->core);
 	if (status)
 		return window_result(window, call, status);
+	operations_of_epoch_ended(window, ALL_RANKS);
 	code = attributes_delete(window);
 	if (code)
 		return window_error(window, call, code, "a delete callback of an attribute refused");

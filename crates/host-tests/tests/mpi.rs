@@ -68,6 +68,20 @@ fn locks_in_opposite_orders_make_no_circle_on_four_ranks() -> TestOutcome {
     Ok(())
 }
 
+/// The target of each operation is stopped until the operation's call has returned at the origin. The program
+/// does not end if a call waits for the target.
+fn operations_with_a_request_return_while_their_target_is_stopped() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("requests_overlap.c")?;
+        for option in [None, Some("--messages")] {
+            let mut arguments: Vec<&OsStr> = option.into_iter().map(OsStr::new).collect();
+            arguments.extend([OsStr::new("--"), built.as_os_str()]);
+            verdict("requests_overlap", &run(mpi.with_preload(2, &arguments))).expect("the program agrees");
+        }
+    }
+    Ok(())
+}
+
 fn one_rank_is_enough() -> TestOutcome {
     for mpi in MPIS {
         for file in ["flavours.c", "edges.c", "locks.c", "crosswise.c", "fence.c", "requests_mixed.c"] {
@@ -231,6 +245,7 @@ host_tests![needs Nothing;
     programs_run_over_messages_of_open_mpi within 300,
     programs_run_on_three_ranks within 300,
     locks_in_opposite_orders_make_no_circle_on_four_ranks within 200,
+    operations_with_a_request_return_while_their_target_is_stopped within 200,
     one_rank_is_enough within 300,
     empty_parts_are_as_on_the_mpi_alone within 120,
     the_wheel_of_mpi4py_runs within 300,

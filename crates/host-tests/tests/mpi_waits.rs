@@ -69,6 +69,25 @@ fn threads_with_communicators_made_from_groups_wait_at_once() -> TestOutcome {
     awake_and_asleep("from_group.c")
 }
 
+/// In a session the windows are served, and threads use one at once; the waits are the MPI's own.
+fn threads_of_a_session_use_one_window_and_wait_at_once() -> TestOutcome {
+    // Debian's MPI with sessions; its Open MPI is an MPI 3.1
+    let mpi = TestedMpi::Mpich;
+    for (ranks, options) in RANKS.into_iter().flat_map(|ranks| [(ranks, &[][..]), (ranks, &["--messages"])]) {
+        let options: Vec<&str> = options.iter().copied().chain(["--stats"]).collect();
+        let output = with_preload(mpi, ranks, "sessions_threads.c", &options)?;
+        verdict("sessions_threads", &output).expect("the program agrees");
+        if text(&output.stdout).contains("no sessions") {
+            return Err(Skipped::because(
+                "sessions need an MPI 4: apt-get install mpich (Debian 12 or later)",
+            ));
+        }
+        let said = text(&output.stderr);
+        assert!(said.contains("allocated"), "no window was served: {said}");
+    }
+    Ok(())
+}
+
 /// Returns the lines of a run that have the bits of all results, sorted by rank.
 fn bits(program: &str, output: &Output) -> Vec<String> {
     verdict(program, output).expect("the program agrees");
@@ -228,6 +247,7 @@ host_tests![needs Nothing;
     an_error_in_waitall_leaves_the_other_requests_as_the_mpi_alone_does within 120,
     threads_that_wait_at_once_do_not_take_what_is_anothers within 200,
     threads_with_communicators_made_from_groups_wait_at_once within 200,
+    threads_of_a_session_use_one_window_and_wait_at_once within 120,
     small_collectives_give_the_very_bits_of_the_mpi_alone within 200,
     collectives_of_random_shapes_give_the_very_bits_and_errors_of_the_mpi_alone within 200,
     reductions_of_nans_give_the_very_bits_of_the_mpi_alone within 200,

@@ -216,6 +216,17 @@ int main(int argc, char **argv)
 	CHECK(class == MPI_ERR_RMA_RANGE || class == MPI_ERR_RMA_ATTACH);
 	MPI_Barrier(MPI_COMM_WORLD);
 	CHECK_EQUAL(piece[0], 0);
+	/* the same with a request: an error when the request ends, at the latest */
+	request = MPI_REQUEST_NULL;
+	CHECK_CLASS(MPI_Win_lock_all(0, dynamic), MPI_SUCCESS);
+	code = MPI_Rget(&value, 1, MPI_INT, right(), there, 1, MPI_INT, dynamic, &request);
+	if (!code)
+		code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+	class = class_of(code);
+	CHECK(class == MPI_ERR_RMA_RANGE || class == MPI_ERR_RMA_ATTACH);
+	CHECK(request == MPI_REQUEST_NULL);
+	CHECK_CLASS(MPI_Win_unlock_all(dynamic), MPI_SUCCESS);
+	MPI_Barrier(MPI_COMM_WORLD);
 	CHECK_CLASS(MPI_Win_shared_query(dynamic, 0, &bytes, &unit, &base), MPI_ERR_RMA_FLAVOR);
 	CHECK_CLASS(MPI_Win_free(&dynamic), MPI_SUCCESS);
 	CHECK_CLASS(MPI_Win_free(&dynamic), MPI_ERR_WIN);

@@ -120,7 +120,8 @@ impl MessageEngine {
         self.await_answers(window, target)
     }
 
-    /// Does a [`flush_local`](Self::flush_local) without waiting; returns whether it is complete.
+    /// Does a [`flush_local`](Self::flush_local) without waiting; returns whether it is complete. If the lock
+    /// is not granted yet, the grant sends the queue, even while the program computes.
     pub(crate) fn try_flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<bool, Error> {
         let mut core = self.core();
         core.progress()?;
@@ -128,16 +129,23 @@ impl MessageEngine {
         let peer = &core.port(window).peers[target.index()];
         if !peer.queue.is_empty() {
             match peer.grant {
-                Grant::Idle => core.request_lock(window, target, lock)?,
-                Grant::Requested => {}
+                Grant::Idle | Grant::Requested => {
+                    core.port(window).peers[target.index()].send_on_grant = true;
+                    core.request_lock(window, target, lock)?;
+                }
                 Grant::Granted | Grant::Unchecked if early => {}
                 Grant::Granted | Grant::Unchecked => core.send_queue(window, target, PacketFlags(0), 0)?,
             }
             core.transport.flush()?;
         }
         core.check_gone()?;
-        let peer = &core.port(window).peers[target.index()];
-        Ok(peer.queue.is_empty() && peer.outstanding == 0)
+        let port = core.port(window);
+        let peer = &port.peers[target.index()];
+        let is_complete = peer.queue.is_empty() && peer.outstanding == 0;
+        match port.refused.take_if(|_| is_complete) {
+            Some(refused) => Err(refused),
+            None => Ok(is_complete),
+        }
     }
 
     fn flush_queue(

@@ -89,6 +89,8 @@ pub(crate) enum Grant {
 pub(crate) struct TargetState {
     /// Operations that wait for the end of the epoch.
     pub(crate) queue: Vec<Op>,
+    /// Whether the queue is sent when the lock is granted, because the program tested a request for it.
+    pub(crate) send_on_grant: bool,
     /// The number of answers that have not arrived yet.
     pub(crate) outstanding: u64,
     /// The last acknowledgement requested, and the last that arrived.
@@ -148,6 +150,7 @@ impl WindowPort {
     pub(crate) fn new(memory: Memory, size: usize) -> Self {
         let peer = || TargetState {
             queue: Vec::new(),
+            send_on_grant: false,
             outstanding: 0,
             requested: 0,
             acknowledged: 0,

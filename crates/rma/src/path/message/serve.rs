@@ -65,8 +65,13 @@ impl EngineState {
                 }
                 peer.grant = super::port::Grant::Granted;
                 port.held += 1;
+                let send = std::mem::take(&mut peer.send_on_grant);
                 if header.flags.has(PacketFlags::ACKNOWLEDGE) {
                     self.acknowledged(from, &header);
+                }
+                if send && !self.awaits_unlock(Some(from)) {
+                    let sent = self.send_queue(header.window, from, PacketFlags(0), 0);
+                    sent.map_err(|error| error.to_string())?;
                 }
             }
             PacketKind::Unlock => self.unlocked(from, &header)?,
