@@ -7,7 +7,7 @@
 //! Each class is an export of its own name; the empty name is the default class. The handshake works on any
 //! stream, so that its tests and its fuzz target need no socket. The connection ends if an option is longer
 //! than `MAX_OPTION` bytes, if a client sends more than `MAX_OPTIONS` options, or if the bytes are of another
-//! protocol. One option is Unisono's own, [`OPTION_FIGURES`]: the reply has the server's counters, as JSON.
+//! protocol. One option is Unisono's own, `OPTION_FIGURES`: the reply has the server's counters, as JSON.
 //! Other servers answer it as the protocol provides for unknown options.
 //!
 //! Reference: <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>, "Fixed newstyle".

@@ -16,7 +16,7 @@
 //! A group has the register with its number in every switch of its tree. A claim finds a register in use if
 //! another group has the number there; the processes then try the next number, and if no number is left, they
 //! have no barrier in the switches. (The paper keeps such registers in a node's memory.) Registers are
-//! returned when all processes have left the group ([`group`]), or at once when a process dies.
+//! returned when all processes have left the group (`group.rs`), or at once when a process dies.
 //!
 //! Cost: a round trip to the helper and one to each switch for each group; nothing for each barrier. When not
 //! to use: across hosts that are not one deployment.
