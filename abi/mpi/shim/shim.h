@@ -11,10 +11,11 @@
  *	launcher.c, host.c, process.c, memory.c: the process, the host MPI, shared memory
  *	store.c, agreement.c, served.c, spawn.c: whether all members of a communicator are served
  *	kinds.c, types.c, handles.c, statistics.c, abort.c, errors.c: handles and errors
- *	jobs.c, hints.c, attributes.c, requests.c, windows.c, synchronize.c, communicate.c, fortran.c:
- *one-sided calls host_ranks.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, tests.c, sends.c,
- *collectives.c: waits for the host's messages (waiting.h) tree.c, barrier.c, init.c: MPI_Barrier, MPI_Init
- *and MPI_Finalize
+ *	jobs.c, hints.c, attributes.c, requests.c, windows.c, synchronize.c, communicate.c: one-sided calls
+ *	fortran.c: one-sided calls of Fortran
+ *	host_ranks.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, tests.c: waits for messages
+ *	sends.c, collectives.c: sends and collectives that wait (waiting.h)
+ *	tree.c, barrier.c, init.c: MPI_Barrier, MPI_Init and MPI_Finalize
  */
 #ifndef UNISONO_MPI_SHIM_H
 #define UNISONO_MPI_SHIM_H

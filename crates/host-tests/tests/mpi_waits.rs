@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::process::Output;
-use unisono_host_tests::mpi::{MPIS, TestedMpi, verdict};
+use std::process::{Command, Output};
+use unisono_host_tests::mpi::{MPIS, TestedMpi, source, verdict};
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long};
 
@@ -165,7 +165,24 @@ fn sums_of_crowded_ranks_are_served_once_their_order_is_known() -> TestOutcome {
         return Err(Skipped::because(format!("{processors} processors; sums of up to 16 ranks are served")));
     }
     for (mpi, served) in [(TestedMpi::Mpich, &["served"][..]), (TestedMpi::OpenMpi, &[])] {
-        let built = mpi.build("orders.c")?;
+        mpi.present("orders.c")?;
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let [tool, built] = ["libcount.so", "orders"].map(|name| directory.path().join(name));
+        let compile = |arguments: &[&OsStr]| {
+            let mut compiler = Command::new(format!("mpicc.{}", mpi.name()));
+            let output = compiler.args(["-O1", "-w"]).args(arguments).output().expect("it was found");
+            assert!(output.status.success(), "{}", text(&output.stderr));
+        };
+        let (source, out) = (source("orders.c"), OsStr::new("-o"));
+        compile(&[
+            "-DTOOL".as_ref(),
+            "-shared".as_ref(),
+            "-fPIC".as_ref(),
+            out,
+            tool.as_ref(),
+            source.as_ref(),
+        ]);
+        compile(&[out, built.as_ref(), source.as_ref(), tool.as_ref()]);
         let arguments =
             [OsStr::new("--"), built.as_os_str()].into_iter().chain(served.iter().map(OsStr::new));
         let arguments: Vec<&OsStr> = arguments.collect();

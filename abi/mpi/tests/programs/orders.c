@@ -1,15 +1,15 @@
 /*
- * Counts how often sums of crowded ranks are made by a nonblocking call: this program stands between Unisono
- * and the MPI, and counts the requests that end in PMPI_Test. With an argument the sums must be served by
- * Unisono, otherwise not.
+ * Counts how often sums of crowded ranks are made by a nonblocking call. Compiled with TOOL, this file is a
+ * library that stands between Unisono and the MPI and counts the requests that end in PMPI_Test; otherwise it
+ * is the program, which is linked to that library. With an argument the sums must be served by Unisono,
+ * otherwise not.
  */
+#ifdef TOOL
 #define _GNU_SOURCE
-#include "check.h"
 #include <dlfcn.h>
+#include <mpi.h>
 
-enum { CALLS = 40 };
-
-static int seen;
+int seen;
 
 int PMPI_Test(MPI_Request *request, int *done, MPI_Status *status)
 {
@@ -19,6 +19,12 @@ int PMPI_Test(MPI_Request *request, int *done, MPI_Status *status)
 	seen += *done;
 	return code;
 }
+#else
+#include "check.h"
+
+enum { CALLS = 40 };
+
+extern int seen;
 
 static int asked_by(MPI_Op op, int calls, int count, MPI_Datatype type)
 {
@@ -58,3 +64,4 @@ int main(int argc, char **argv)
 	CHECK_EQUAL(asked_in(CALLS, 1, MPI_DOUBLE), served * CALLS);
 	return end("orders");
 }
+#endif
