@@ -119,8 +119,11 @@ fn paho_speaks_mqtt_over_websocket_with_and_without_tls() -> TestOutcome {
 fn mqtt_js() -> Result<PathBuf, Skipped> {
     require::program("npm", "apt-get install npm")?;
     let directory = program::target().join("websocket-npm");
+    std::fs::create_dir_all(&directory).expect("the directory is ours");
+    // tests that run at the same time install it once
+    let lock = std::fs::File::create(directory.join("lock")).expect("the directory is ours");
+    lock.lock().expect("the file system has locks");
     if !directory.join("ready").exists() {
-        std::fs::create_dir_all(&directory).expect("the directory is ours");
         let install = ["install", "--silent", "--no-audit", "--no-fund", "mqtt@5.16.0"];
         let installed = Command::new("npm").args(install).current_dir(&directory).output();
         let installed =

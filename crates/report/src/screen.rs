@@ -218,18 +218,16 @@ impl ScreenBlock {
         let Some((head, words)) = self.answer.split_once(": ").filter(|_| self.is_seen_once) else {
             return whole;
         };
-        let has_figures = |head: &str, lines: &[String]| {
-            let shown = lines.join(" ");
-            shown.chars().count() > head.chars().count() && !shown.ends_with('\u{2026}')
-        };
-        if has_figures(head, &whole) {
+        let shown = whole.join(" ");
+        if shown.chars().count() > head.chars().count() && !shown.ends_with('\u{2026}') {
             return whole;
         }
-        let rounds = head.split([',', ')']).next().unwrap_or_default();
-        let shorter = [format!("{rounds})"), "Seen once".to_owned()];
-        let shorter = shorter.map(|head| (fit_lines(&format!("{head}: {words}"), WIDTH, most), head));
-        let best = shorter.iter().find(|(lines, head)| has_figures(head, lines)).or(shorter.last());
-        best.map_or(whole, |(lines, _)| lines.clone())
+        // the number of rounds stays, because each answer says on how many it rests
+        let Some((rounds, _)) = head.split_once(',').filter(|(rounds, _)| rounds.contains('(')) else {
+            return whole;
+        };
+        let rounds = rounds.trim_end_matches(" rounds").trim_end_matches(" round");
+        fit_lines(&format!("{rounds}): {words}"), WIDTH, most)
     }
 
     /// Shortens the name to the indent, and marks an answer from a simulation.
@@ -448,7 +446,7 @@ mod tests {
             );
         }
         let three = answer.answer_lines(MAX_ANSWER_LINES).join(" ");
-        assert!(three.contains("n = 2 rounds") && three.contains("1,700 times"), "{three}");
+        assert!(three.contains("n = 2") && three.contains("1,700 times"), "{three}");
     }
 
     #[test]
