@@ -31,7 +31,7 @@ pub enum ServeError {
     /// systemd has opened a socket of another kind.
     #[error("a socket of LISTEN_FDS does not listen for connections; write ListenStream= in its unit")]
     NoListener,
-    /// Other users could put a socket in its place.
+    /// Other users could replace the broker's socket with their own.
     #[error("cannot listen at {}: {why}; remove it, or set XDG_RUNTIME_DIR", path.display())]
     Unguarded { path: PathBuf, why: std::io::Error },
     #[error("cannot listen at {address}: {source}")]
@@ -71,8 +71,9 @@ pub enum Exposure {
     Anybody,
 }
 
-/// Connections that wait for the broker: as many as the kernel allows by default (`net.core.somaxconn`). A
-/// client that finds the queue full sends its request again after 1 s, then 2 s, 4 s, ...
+/// Connections that wait for the broker: as many as the kernel allows by default (`net.core.somaxconn`). If
+/// the queue is full, TCP sends a client's request again after 1 s, then 2 s, 4 s, and so on; a blocking
+/// connect(2) to a Unix socket waits.
 const BACKLOG: i32 = 4096;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -83,7 +84,8 @@ pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
     check_owner(path).map_err(|why| ServeError::Unguarded { path: path.to_owned(), why })?;
     make_room(path, &address)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None).map_err(refused)?;
-    // bind(2) copies the mode of the socket: at no moment is the name open to more users than intended
+    // bind(2) gives the socket's file the mode of the socket, so the path is never open to more users than
+    // intended
     fchmod(&socket, Mode::from_raw_mode(OWNER)).map_err(refused)?;
     bind(&socket, &address).map_err(refused)?;
     if mode != OWNER {

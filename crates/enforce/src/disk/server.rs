@@ -1,4 +1,4 @@
-//! The server: its socket, its connections, and its end.
+//! The server: its socket, its connections, and its shutdown.
 
 use super::backing::Backing;
 use super::handshake::{Export, Exports};
@@ -30,7 +30,7 @@ const ROOT_USER: u32 = 0;
 /// The mode of a socket for its owner and root.
 const OWNER: u32 = 0o600;
 
-/// A file or a block device that is served by the classes of a policy.
+/// A server for a file or a block device. It schedules requests by the classes of a policy.
 pub struct DiskServer {
     served: Mutex<Arc<ServedPolicy>>,
     queue: RequestQueue,
@@ -61,8 +61,8 @@ impl ServedPolicy {
 pub struct DiskFigures {
     /// Clients that were accepted.
     pub connections: u64,
-    /// Clients that were refused: no class for their user, too many connections, or bytes of another
-    /// protocol.
+    /// Clients that were refused: no class for their user, too many connections, a thread that could not be
+    /// started, or bytes of another protocol.
     pub refused: u64,
     pub classes: Vec<DiskClassFigures>,
 }
@@ -139,7 +139,8 @@ impl DiskServer {
         Ok(())
     }
 
-    /// Makes another user the owner of the socket; this process becomes that user afterwards.
+    /// Gives the socket's file to the user and group to which this process switches later. This function does
+    /// not switch.
     pub fn change_owner(&self, user: u32, group: u32) -> io::Result<()> {
         let paths = self.socket.iter().map(|socket| &socket.path);
         paths.into_iter().try_for_each(|path| std::os::unix::fs::lchown(path, Some(user), Some(group)))
