@@ -239,6 +239,19 @@ struct several {
 	MPI_Status *statuses;
 };
 
+/* Polls until one of the requests is complete, and asks the windows' operations among them meanwhile. Returns
+ * false at once if none of them is an operation that goes on. */
+static bool polled_with_operations(struct several *several, unisono_mpi_question poll)
+{
+	if (!operations_advance(several->count, several->requests))
+		return false;
+	do {
+		operations_pause();
+		operations_advance(several->count, several->requests);
+	} while (!poll(several));
+	return true;
+}
+
 static int poll_any(void *context)
 {
 	struct several *any = context;
@@ -253,13 +266,8 @@ BOTH(int, Waitany, (int count, MPI_Request requests[], int *index, MPI_Status *s
 {
 	struct several any = { .count = count, .requests = requests, .index = index, .statuses = status };
 
-	if (operations_advance(count, requests)) {
-		do {
-			operations_pause();
-			operations_advance(count, requests);
-		} while (!poll_any(&any));
+	if (polled_with_operations(&any, poll_any))
 		return operations_result(any.completion.code);
-	}
 	if (!serves_wait())
 		return operations_result(PMPI_Waitany(count, requests, index, status));
 	UNLESS_SAMPLED(WAITANY, PMPI_Waitany(count, requests, index, status));
@@ -284,13 +292,8 @@ BOTH(int, Waitsome, (int count, MPI_Request requests[], int *number, int indices
 		.count = count, .requests = requests, .number = number, .index = indices, .statuses = statuses
 	};
 
-	if (operations_advance(count, requests)) {
-		do {
-			operations_pause();
-			operations_advance(count, requests);
-		} while (!poll_some(&some));
+	if (polled_with_operations(&some, poll_some))
 		return operations_result(some.completion.code);
-	}
 	if (count == 0 || !serves_wait()) /* without requests there is nothing to poll */
 		return operations_result(PMPI_Waitsome(count, requests, number, indices, statuses));
 	UNLESS_SAMPLED(WAITSOME, PMPI_Waitsome(count, requests, number, indices, statuses));

@@ -66,7 +66,7 @@ impl Predecessor {
         self.log.as_deref()
     }
 
-    /// Has the broker serve nobody any more, and write and unlock its log.
+    /// Makes the broker stop serving clients, sync its log and unlock it.
     ///
     /// # Errors
     /// The broker serves on, or is gone.
