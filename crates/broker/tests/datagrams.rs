@@ -207,8 +207,6 @@ fn content(seed: usize, length: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
-
     #[test]
     fn what_was_sent_arrives_once_and_in_order_or_the_connection_ends(
         lost in 0..250_u32, doubled in 0..250_u32, spread in 0..60_u32, seed in any::<u64>(),

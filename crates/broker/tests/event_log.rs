@@ -68,8 +68,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     #[test]
     fn the_log_is_the_end_of_a_list_of_all_events(steps in steps(), bytes in prop::sample::select(vec![20_000_u64, 1 << 20])) {
         let directory = tempfile::tempdir().expect("a scratch directory");
@@ -338,8 +336,6 @@ fn the_number_of_a_writer_is_known_while_an_event_of_it_is_kept() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     #[test]
     fn a_log_that_drops_old_events_knows_the_writers_that_one_opened_anew_knows(
         writers in prop::collection::vec((0..3_u8, 0..12_u8, 0..900_usize), 1..120),

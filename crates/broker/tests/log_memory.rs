@@ -38,6 +38,7 @@ fn publish(bench: &mut BrokerBench, client: BenchClient, topic: u32, payload: &[
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn declarations_in_a_loop_take_the_memory_and_the_disk_of_few() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut bench = bench(directory.path());
@@ -55,6 +56,7 @@ fn declarations_in_a_loop_take_the_memory_and_the_disk_of_few() {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn writers_names_that_come_and_go_leave_a_small_file() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut bench = bench(directory.path());

@@ -507,8 +507,6 @@ impl Exchange {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
     #[test]
     fn whenever_the_broker_is_killed_each_message_of_qos_2_comes_once_and_of_qos_1_at_least_once(
         steps in prop::collection::vec(step(), 1..80),

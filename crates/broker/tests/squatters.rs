@@ -44,6 +44,7 @@ fn sessions(bench: &mut BrokerBench, comes: Comes) -> usize {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn two_identities_leave_sessions_to_a_third_one() {
     let mut bench = bench("connections = 4");
     assert_eq!(sessions(&mut bench, MALLORY), 4, "as many as its rule says");

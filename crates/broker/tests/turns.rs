@@ -184,6 +184,7 @@ fn subscriptions_to_all_that_is_kept_cost_few_steps_each_and_lose_nothing() {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn one_user_leaves_half_of_the_topics_to_others() {
     let limits = Limits { memory: 8 << 30, memory_of_user: 4 << 30, ..Limits::default() };
     let mut measured = Measured::new(Broker::new(hierarchy(), limits));
@@ -196,6 +197,7 @@ fn one_user_leaves_half_of_the_topics_to_others() {
 }
 
 #[test]
+#[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
 fn paths_that_cannot_be_opened_leave_nothing_behind() {
     let pace = LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Duration::ZERO);
     let broker = Broker::new(hierarchy(), Limits::default()).with_paths(pace);

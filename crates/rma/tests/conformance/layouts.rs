@@ -171,12 +171,14 @@ proptest! {
     }
 
     #[test]
+    #[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
     fn a_hundred_thousand_runs_arrive_over_tcp(epochs in epochs(), seed in any::<u64>()) {
         agree(wires::tcp(2), &epochs, Style::Deferred);
         agree(wires::faulty_tcp(2, delays(seed)), &epochs, Style::Deferred);
     }
 
     #[test]
+    #[ignore = "takes seconds of processor time; `cargo xtask test` runs it"]
     fn a_hundred_thousand_runs_arrive_through_shared_memory(epochs in epochs()) {
         agree(shared(2), &epochs, Style::Deferred);
         agree(shared(2), &epochs, Style::Direct);

@@ -52,8 +52,6 @@ fn shared(size: usize) -> Vec<Job> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
     #[test]
     fn messages_between_threads_agree_with_the_model_deferred(program in model::program()) {
         watch();
