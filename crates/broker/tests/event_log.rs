@@ -320,6 +320,38 @@ fn what_a_consumer_acknowledged_outlives_a_write_that_is_cut_off() {
 }
 
 #[test]
+fn a_position_that_a_consumer_acknowledged_is_not_given_again_after_a_power_failure() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut log = open(directory.path(), WIDE);
+    let (first, second) = (append(&mut log, b"a"), append(&mut log, b"b"));
+    let length = fs::metadata(&segments(directory.path())[0]).expect("a file").len();
+    append(&mut log, b"lost");
+    append(&mut log, b"lost");
+    log.acknowledged("billing").expect("a name").save(4).expect("there is room");
+    drop(log);
+    // the kernel had written the consumer's file, and not the last two events
+    let segment = fs::OpenOptions::new().write(true).open(&segments(directory.path())[0]);
+    segment.and_then(|file| file.set_len(length)).expect("it is cut off");
+    let mut log = open(directory.path(), WIDE);
+    assert_eq!((append(&mut log, b"c"), log.synced()), (5, 5));
+    let all = [(first, b"a".to_vec()), (second, b"b".to_vec()), (5, b"c".to_vec())];
+    assert_eq!(read(&log, 1), (all.to_vec(), vec![(3, 4)]));
+    drop(log);
+    let log = open(directory.path(), WIDE);
+    assert_eq!((log.next(), read(&log, 1)), (6, (all.to_vec(), vec![(3, 4)])));
+}
+
+#[test]
+fn a_segment_without_any_byte_still_names_its_position() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    drop(open(directory.path(), WIDE));
+    // the kernel had written the names of both segments, and not the new one's head
+    fs::write(directory.path().join("00000000000000000042.events"), b"").expect("room on the disk");
+    let mut log = open(directory.path(), WIDE);
+    assert_eq!((log.next(), append(&mut log, b"x")), (42, 42));
+}
+
+#[test]
 fn the_number_of_a_writer_is_known_while_an_event_of_it_is_kept() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut log = open(directory.path(), WIDE);

@@ -559,3 +559,24 @@ fn a_message_whose_identifier_was_noted_and_that_never_came_into_the_log_is_take
     assert_eq!(bench.packet(writer, kind, &body).expect("PUBREC").0[0], PUBREC);
     assert_eq!(numbers(&messages(&mut bench, reader)), [1]);
 }
+
+#[test]
+fn a_session_whose_last_messages_a_power_failure_took_from_the_log_gets_the_next_ones() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut bench = start(directory.path());
+    let (reader, ..) = bench.mqtt(Comes::User(7), "reader", false, HOUR);
+    assert_eq!(bench.mqtt_subscribe(reader, "t", 1), 1);
+    drop(bench);
+    // the kernel had written this file, and not the 90 events that the client has got
+    let path = files(directory.path()).remove(0);
+    let mut text = std::fs::read(&path).expect("it is there");
+    SessionLine::Emptied { queue: 1, before: 91 }.write(&mut text);
+    std::fs::write(&path, text).expect("room on the disk");
+    let mut bench = start(directory.path());
+    let (writer, ..) = bench.mqtt(Comes::User(8), "writer", true, 0);
+    send(&mut bench, writer, "t", 1, &[1]);
+    drop(bench);
+    let mut bench = start(directory.path());
+    let (reader, ..) = bench.mqtt(Comes::User(7), "reader", false, HOUR);
+    assert_eq!(numbers(&messages(&mut bench, reader)), [1]);
+}

@@ -20,7 +20,7 @@
 //!
 //! Cost: the demand is exact for the first [`STEPS`] events of each consumer. For later events the check uses
 //! `C / T` times the interval. This is safe, because it never underestimates the demand, and it makes the
-//! check finite: `STEPS * n * n` steps for a class of `n` consumers.
+//! check finite: about `STEPS * n * n` steps for a class of `n` consumers.
 //!
 //! Reference: Baruah, Mok, Rosier, "Preemptively scheduling hard-real-time sporadic tasks on one processor"
 //! (RTSS 1990), the demand bound; Jeffay, Stanat, Martel, "On non-preemptive scheduling of periodic and
@@ -272,12 +272,13 @@ impl AdmissionControl {
     }
 }
 
-/// Returns the intervals for which the demand is compared with the supply: those at whose end one more event
-/// is due.
+/// Returns the intervals for which the demand is compared with the supply: those at whose end the demand
+/// jumps. At the last one of a consumer the bound changes from its exact demand to the line above that, which
+/// is a jump, too; behind it, the bound rises no faster than the supply.
 fn steps(reserved: &[(f64, f64, f64)]) -> impl Iterator<Item = f64> {
     reserved
         .iter()
-        .flat_map(|(_, period, deadline)| (0..STEPS).map(move |step| deadline + step as f64 * period))
+        .flat_map(|(_, period, deadline)| (0..=STEPS).map(move |step| deadline + step as f64 * period))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for reading; saturates")]
@@ -360,6 +361,32 @@ mod tests {
         );
         assert_eq!(ask(&mut control, 1, "video", 500, Some((10_000, 5000))), Ok(()));
         assert_eq!(ask(&mut control, 2, "video", 0, Some((1, 1))), Err(AdmissionError::Zero));
+    }
+
+    #[test]
+    fn the_first_event_behind_the_exact_ones_counts_too() {
+        let tree = Hierarchy::new(ClassSpec::new("all")).expect("unique names");
+        let mut control = AdmissionControl::default();
+        let mut admit = |inbox, execution, (period, deadline)| {
+            let reservation = Reservation {
+                period: Duration::from_nanos(period),
+                deadline: Duration::from_nanos(deadline),
+                largest: 0,
+            };
+            let execution = ExecutionTime::constant(Duration::from_nanos(execution));
+            let of = (InboxId(inbox), ClassId::ROOT, TenantId::NONE);
+            control.admit(&tree, of, (execution, execution.event), Some(reservation))
+        };
+        // events of 350 ns every 1000 ns: the 17th is due after 17,000 ns
+        admit(1, 350, (1000, 1000)).expect("0.35 of the whole");
+        for inbox in 2..18 {
+            admit(inbox, 620, (100_000, 16_950)).expect("it fits");
+        }
+        let said = admit(18, 620, (100_000, 16_950)).expect_err("17 * 350 + 17 * 620 + 620 > 17,000");
+        assert_eq!(
+            said.to_string(),
+            "class `all` would need 17110 ns of service within 17000 ns and is sure of 17000: 110 ns too much"
+        );
     }
 
     #[test]

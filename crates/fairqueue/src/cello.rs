@@ -9,9 +9,9 @@
 //! ```
 //! A class that is served out of turn gets its share earlier, not a greater share: the request is charged,
 //! and the class is served out of turn only while it is ahead of its share by at most [`Disk::ahead`] bytes.
-//! Before the scheduler serves any other request, it computes the slack of the real-time requests: how long
-//! the disk can do other work and still serve each of them by its deadline, given the speed of the disk
-//! ([`Disk`]). A sweep takes only the requests that were waiting when it began, so every request is served in
+//! Before the scheduler serves any other request, it computes the slack of the real-time requests of all
+//! classes together: how long the disk can do other work and still serve each of them by its deadline, given
+//! the speed of the disk ([`Disk`]). A sweep takes only the requests that were waiting when it began, so every request is served in
 //! the end.
 //!
 //! The scheduler is pure logic: time is an argument, and the caller sends the requests to the disk. Several
@@ -20,8 +20,7 @@
 //! requests at the disk.
 //!
 //! Cost: one decision of the fair queue, and steps in the logarithm of the number of requests that wait in
-//! the class. Each decision also computes the slack of each real-time class, which visits all requests that
-//! wait in it. When not to use it: on a solid-state disk whose users need neither shares nor deadlines,
+//! the class. Each decision also computes the slack, which visits all real-time requests that wait. When not to use it: on a solid-state disk whose users need neither shares nor deadlines,
 //! because position matters little there.
 //!
 //! Reference: Shenoy, Vin, "Cello: a disk scheduling framework for next generation operating systems"
@@ -127,16 +126,10 @@ impl<T> CelloQueue<T> {
         }
     }
 
-    /// Returns the time that the disk can spend on other work so that each waiting request still ends by its
-    /// deadline; negative differences count as zero.
-    fn slack(&self, now: Instant, disk: &Disk) -> Duration {
-        let Self::RealTime(waiting) = self else { return Duration::MAX };
-        let (mut ends, mut slack) = (now, Duration::MAX);
-        for request in waiting.values() {
-            ends += disk.takes(request.length);
-            slack = slack.min(request.deadline - ends);
-        }
-        slack
+    /// Returns the real-time requests, by deadline.
+    fn real_time(&self) -> impl Iterator<Item = &DiskRequest<T>> {
+        let waiting = if let Self::RealTime(waiting) = self { Some(waiting.values()) } else { None };
+        waiting.into_iter().flatten()
     }
 }
 
@@ -227,21 +220,40 @@ impl<T> Cello<T> {
 
     /// Chooses a class to serve although it may not be its turn, if there is one.
     fn out_of_turn(&mut self, now: Instant) -> Option<ClassId> {
-        let slack = |id: &ClassId| self.classes[id.index()].slack(now, &self.disk);
-        let urgent = self.real_time.iter().map(|id| (slack(id), *id)).min();
         let longest =
             self.classes.iter().filter_map(CelloQueue::first).map(|request| request.length).max()?;
-        let slack = urgent.map_or(Duration::MAX, |(slack, _)| slack);
-        if let Some((_, id)) = urgent.filter(|(slack, _)| *slack < self.disk.takes(longest))
-            && self.shares.dequeue_ahead(now, id, self.disk.ahead).is_some()
-        {
-            return Some(id);
+        let slack = self.slack(now);
+        if slack < self.disk.takes(longest) {
+            let due = |id: &ClassId| Some((self.classes[id.index()].first()?.deadline, *id));
+            let mut urgent: Vec<(Instant, ClassId)> = self.real_time.iter().filter_map(due).collect();
+            urgent.sort_unstable();
+            let mut classes = urgent.into_iter().map(|(_, id)| id);
+            let served = classes.find(|id| self.shares.dequeue_ahead(now, *id, self.disk.ahead).is_some());
+            if served.is_some() {
+                return served;
+            }
         }
         self.interactive.iter().copied().find(|id| {
             let first = self.classes[id.index()].first();
             first.is_some_and(|request| self.disk.takes(request.length) <= slack)
                 && self.shares.dequeue_ahead(now, *id, self.disk.ahead).is_some()
         })
+    }
+
+    /// Returns the time that the disk can spend on other work so that each real-time request still ends by its
+    /// deadline; negative differences count as zero.
+    fn slack(&self, now: Instant) -> Duration {
+        let requests = self.real_time.iter().flat_map(|id| self.classes[id.index()].real_time());
+        let mut waiting: Vec<(Instant, u32)> =
+            requests.map(|request| (request.deadline, request.length)).collect();
+        // stable, because this sort merges the sorted requests of each class
+        waiting.sort_by_key(|(deadline, _)| *deadline);
+        let (mut ends, mut slack) = (now, Duration::MAX);
+        for (deadline, length) in waiting {
+            ends += self.disk.takes(length);
+            slack = slack.min(deadline - ends);
+        }
+        slack
     }
 
     /// Takes the requests of another scheduler, those at the disk included, for instance after a change of

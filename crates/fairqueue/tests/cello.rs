@@ -172,6 +172,29 @@ fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
 }
 
 #[test]
+fn the_deadlines_of_two_real_time_classes_are_kept_together() {
+    let classes = ["backup", "audio", "video"].map(ClassSpec::new);
+    let tree = Hierarchy::new(ClassSpec::new("disk").with(classes)).expect("names are unique");
+    let [backup, audio, video] =
+        ["backup", "audio", "video"].map(|name| tree.find(name).expect("it is there"));
+    let purpose = |class| if class == backup { Purpose::Throughput } else { Purpose::RealTime };
+    let mut cello = Cello::new(tree, purpose, DISK);
+    let length = 16 << 10;
+    // alone, each of the two could wait for the other request; together they cannot
+    let due = Instant::ZERO + DISK.takes(length) * 2 + Duration::from_micros(200);
+    for (item, class) in [backup, audio, video].into_iter().enumerate() {
+        cello.submit(Instant::ZERO, class, request(0, length, due, item)).expect("a leaf");
+    }
+    let mut now = Instant::ZERO;
+    for class in [audio, video, backup] {
+        let (sent, _) = cello.dispatch(now).expect("requests wait");
+        assert_eq!(sent, class, "at {now:?}");
+        now += DISK.takes(length);
+        cello.complete(now);
+    }
+}
+
+#[test]
 fn after_a_change_of_weights_all_requests_are_served_by_the_new_ones() {
     let (mut cello, ids) = disk([1, 1, 1]);
     for item in 0..300 {

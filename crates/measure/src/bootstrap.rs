@@ -13,6 +13,10 @@
 //! for five. [`Estimate::attainable_level`] returns this limit. A caller that shows an interval of fewer than
 //! six runs must not call it a 95 % interval.
 //!
+//! Coverage: with 6 to 20 runs, an interval of 95 % contained the true median in 87 to 94 % of the experiments,
+//! least often with 7 runs (normal and log-normal values, 1,200 and 1,500 experiments for each number of
+//! runs).
+//!
 //! Cost: `RESAMPLES * n` draws, well under a millisecond for ten runs.
 //!
 //! Reference: B. Efron, R. Tibshirani, *An Introduction to the Bootstrap*, 1993, chapters 11, 13.
@@ -175,7 +179,7 @@ mod tests {
     #[test]
     fn of_many_experiments_about_as_many_as_promised_cover_the_true_median() {
         let mut random = Pcg64Mcg::seed_from_u64(7);
-        for (n, at_least) in [(10, 0.90), (21, 0.91)] {
+        for (n, at_least) in [(7, 0.83), (10, 0.90), (21, 0.91)] {
             let trials = 400u32;
             let covered = (0..trials).filter(|trial| {
                 let values: Vec<f64> = (0..n).map(|_| skewed(&mut random)).collect();

@@ -92,12 +92,13 @@ pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> O
 fn sign_test(wins: usize, losses: usize) -> f64 {
     let n = wins + losses;
     let fewer = wins.min(losses);
-    // sum of the binomial probabilities up to `fewer`; each term is computed from the previous one
-    let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    // sum of the binomial probabilities up to `fewer`; each term is computed from the previous one, as a
+    // logarithm, because the first one underflows for a thousand pairs
+    let mut term = n as f64 * 0.5f64.ln();
     let mut sum = 0.0;
     for k in 0..=fewer {
-        sum += term;
-        term *= (n - k) as f64 / (k + 1) as f64;
+        sum += term.exp();
+        term += ((n - k) as f64 / (k + 1) as f64).ln();
     }
     (2.0 * sum).min(1.0)
 }
@@ -146,6 +147,7 @@ mod tests {
         assert!((sign_test(9, 1) - 0.021_484_375).abs() < 1e-12);
         assert!((sign_test(5, 5) - 1.0).abs() < 1e-12);
         assert!((sign_test(0, 0) - 1.0).abs() < 1e-12);
+        assert!((sign_test(600, 600) - 1.0).abs() < 1e-9);
     }
 
     proptest! {

@@ -133,7 +133,8 @@ pub fn parameter_values<'r>(runs: &[&'r RunLine], name: &str) -> Vec<&'r Value> 
     let mut values: Vec<&Value> = runs.iter().filter_map(|run| run.parameters.get(name)).collect();
     values.sort_by(|a, b| match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a.total_cmp(&b),
-        _ => a.to_string().cmp(&b.to_string()),
+        (None, None) => a.to_string().cmp(&b.to_string()),
+        (a, b) => b.is_some().cmp(&a.is_some()),
     });
     values.dedup_by(|a, b| same_value(a, b));
     values
@@ -263,6 +264,17 @@ mod tests {
             }
         );
         assert_eq!(all.to_string(), "a.b|c/d-e.work/processors@at=1,for=each,how=cross,text=\"2\"");
+    }
+
+    #[test]
+    fn values_of_a_parameter_ascend_with_numbers_first() {
+        let at = |value: Value| RunLine {
+            parameters: BTreeMap::from([("at".to_owned(), value)]),
+            ..RunLine::default()
+        };
+        let runs = ["all".into(), 10.into(), Value::Bool(true), 2.into(), 2.0.into()].map(at);
+        let values = parameter_values(&runs.each_ref(), "at");
+        assert_eq!(values, [&2.into(), &10.into(), &"all".into(), &Value::Bool(true)]);
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl RegimeLearner {
         moment: impl FnOnce() -> Instant,
         shares: impl FnOnce() -> bool,
     ) {
-        self.counted += 1;
+        self.counted = self.counted.saturating_add(1);
         self.remaining -= 1;
         if self.remaining == 0 || sleeps >= self.sleeps_seen + MANY_SLEEPS {
             self.decide(regime, sleeps, moment(), shares);
@@ -192,10 +192,10 @@ impl RegimeLearner {
         self.remaining - 1
     }
 
-    /// Counts `waits` that passed uncounted.
+    /// Counts `waits` that passed uncounted. A member that does not decide for its group counts for ever.
     #[inline]
     pub fn add_uncounted(&mut self, waits: u32) {
-        self.counted += waits;
+        self.counted = self.counted.saturating_add(waits);
         self.remaining = self.remaining.saturating_sub(waits).max(1);
     }
 
@@ -320,6 +320,18 @@ mod tests {
                 "{awake} awake and {asleep} asleep: {cheaper} of the time in the cheaper way"
             );
         }
+    }
+
+    #[test]
+    fn a_member_that_never_decides_counts_any_number_of_waits() {
+        let lines = Lines::on_heap(1);
+        let mut learner = quiet();
+        for _ in 0..2 {
+            learner.add_uncounted(u32::MAX);
+        }
+        // it decides after the others have left
+        learner.learn(Regime::new(lines.line(0)), 0, || Instant::from_nanos(1), || false);
+        assert!(learner.uncounted_remaining() < u32::MAX);
     }
 
     #[test]

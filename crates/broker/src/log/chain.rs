@@ -166,7 +166,8 @@ impl EventLog {
             return Ok(Some(FoundSegment { path, file, size, reader }));
         }
         if is_last && size <= SEGMENT_HEAD {
-            // the file's creation was cut off: it has no events
+            // the file's creation was cut off: it has no events, but older segments may be gone
+            self.pass(named.unwrap_or(0).saturating_sub(1));
             fs::remove_file(&path).map_err(refused)?;
             self.counters.torn += size;
             return Ok(None);
@@ -238,6 +239,11 @@ impl EventLog {
         Ok(())
     }
 
+    /// Returns the highest position of an event that the log has or had.
+    fn newest(&self) -> u64 {
+        self.chains.values().map(LogChain::last).max().unwrap_or(0)
+    }
+
     /// Removes segments until `bytes` more fit: each time the oldest segment of the largest chain. The newest
     /// `keep` segments of the written chain stay. With [`Spared::Newest`] the segment with the newest
     /// position of the log stays, too: if it went first and the broker then ended, a log opened again would
@@ -249,7 +255,7 @@ impl EventLog {
         spared: Spared,
     ) -> bool {
         while self.bytes + bytes > self.bounds.bytes {
-            let newest = self.next - 1;
+            let newest = self.newest();
             let may_lose = |(number, chain): &(&ChainNumber, &LogChain)| {
                 let kept = if **number == written { keep } else { 0 };
                 let is_spared = |segment: &LogSegment| spared == Spared::Newest && segment.last >= newest;
@@ -299,7 +305,7 @@ impl EventLog {
                 && chain.segments.front().is_some_and(old)
             {
                 // a segment's name must record the last position of the log
-                if chain.segments.len() == 1 && chain.last() + 1 == self.next {
+                if chain.segments.len() == 1 && chain.last() == self.newest() {
                     self.roll(number)?;
                 }
                 self.remove_oldest(number);

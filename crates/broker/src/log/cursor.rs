@@ -6,7 +6,7 @@ use super::segment::{FoundRecord, SegmentReader};
 use super::{EventLog, LogError};
 use crate::log::record::checksum;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -153,6 +153,21 @@ impl EventLog {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         AcknowledgedFile::new(path.clone(), file.map_err(failed)?).map_err(failed)
+    }
+}
+
+impl EventLog {
+    /// Returns the acknowledged positions of all consumers.
+    pub(super) fn acknowledged_positions(&self) -> io::Result<Vec<u64>> {
+        let mut positions = Vec::new();
+        for entry in fs::read_dir(self.path.join(CONSUMERS))? {
+            let path = entry?.path();
+            // a file that cannot be read is reported when its consumer comes
+            if let Ok(file) = File::open(&path).and_then(|file| AcknowledgedFile::new(path, file)) {
+                positions.extend(file.position());
+            }
+        }
+        Ok(positions)
     }
 }
 

@@ -2,16 +2,20 @@
 //!
 //! While the log is unlocked, this process writes nothing to it. A process that opens a whole log changes no
 //! segment and no session before it serves; it rewrites the file of the topics, with the same content. So the
-//! log can be taken back if all segments and sessions are as they were.
+//! log can be taken back if all files of segments and sessions, damaged ones included, are as they were.
 
 use super::sessions::SESSIONS;
 use super::topics::KeptTopics;
 use super::{EventLog, LogError};
 use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+
+/// The inode and the length of each file of a segment or a session.
+pub(super) type LogFiles = BTreeMap<PathBuf, (u64, u64)>;
 
 impl EventLog {
     /// The directory of the log, for other processes.
@@ -24,7 +28,8 @@ impl EventLog {
     ///
     /// # Errors
     /// The kernel's refusal; the log stays locked.
-    pub fn unlock(&self) -> Result<(), LogError> {
+    pub fn unlock(&mut self) -> Result<(), LogError> {
+        self.handed_over = self.files().map_err(|error| self.failed(error))?;
         flock(&self.lock, FlockOperation::Unlock).map_err(|error| self.failed(error.into()))
     }
 
@@ -49,33 +54,28 @@ impl EventLog {
         LogError::Directory { path: self.path.clone(), source }
     }
 
-    /// Whether the files of segments and sessions are those that this process has written.
+    /// Whether the files of segments and sessions are as they were when the log was unlocked.
     fn is_as_it_was(&self) -> io::Result<bool> {
-        for segment in self.chains.values().flat_map(|chain| &chain.segments) {
-            let ours = segment.file.metadata()?;
-            let there = fs::symlink_metadata(&segment.path);
-            let is_same = there.is_ok_and(|there| there.ino() == ours.ino() && there.dev() == ours.dev());
-            if !is_same || ours.len() != segment.length {
-                return Ok(false);
-            }
-        }
         // a process of root may have given the files to its next user before it failed
         let own = rustix::process::geteuid();
         if !own.is_root() && fs::metadata(&self.path)?.uid() != own.as_raw() {
             return Ok(false);
         }
-        let segments: usize = self.chains.values().map(|chain| chain.segments.len()).sum();
-        let mut there = 0;
-        for entry in fs::read_dir(&self.path)? {
-            let is_segment = entry?.path().extension().is_some_and(|extension| extension == super::EXTENSION);
-            there += usize::from(is_segment);
+        Ok(self.files()? == self.handed_over)
+    }
+
+    fn files(&self) -> io::Result<LogFiles> {
+        let mut files = LogFiles::new();
+        for (directory, is_all) in [(self.path.clone(), false), (self.path.join(SESSIONS), true)] {
+            for entry in fs::read_dir(directory)? {
+                let path = entry?.path();
+                if is_all || path.extension().is_some_and(|extension| extension == super::EXTENSION) {
+                    let file = fs::symlink_metadata(&path)?;
+                    files.insert(path, (file.ino(), file.len()));
+                }
+            }
         }
-        let sessions = self.path.join(SESSIONS);
-        let is_same_session = |(name, bytes): (&str, u64)| {
-            fs::symlink_metadata(sessions.join(name)).is_ok_and(|there| there.len() == bytes)
-        };
-        let known = self.sessions.iter().flat_map(|sessions| sessions.lengths());
-        Ok(there == segments && known.into_iter().all(is_same_session))
+        Ok(files)
     }
 }
 
@@ -113,6 +113,32 @@ mod tests {
         assert_eq!(positions(&log), 2);
         drop(log);
         assert_eq!(positions(&open().expect("it is sound")), 2);
+    }
+
+    #[test]
+    fn a_log_with_damaged_segments_is_taken_back_too() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let bounds = LogBounds { bytes: 64 << 10, ..LogBounds::default() };
+        let mut log = EventLog::open(directory.path(), bounds).expect("it is new");
+        for _ in 0..20 {
+            log.append(&LoggedEvent { payload: &[1; 1000], ..LoggedEvent::default() })
+                .expect("there is room");
+        }
+        let names: Vec<PathBuf> =
+            log.chains.values().flat_map(|it| &it.segments).map(|it| it.path.clone()).collect();
+        assert!(names.len() > 2, "{names:?}");
+        drop(log);
+        // the end of the first segment and the head of the second
+        for (name, from) in names.iter().zip([fs::metadata(&names[0]).expect("it is there").len() - 9, 0]) {
+            let mut bytes = fs::read(name).expect("it is there");
+            bytes[from as usize] ^= 1;
+            fs::write(name, bytes).expect("it is written");
+        }
+        let mut log = EventLog::open(directory.path(), bounds).expect("damage is no error");
+        assert_eq!(log.damage().len(), 3, "and the positions between: {:?}", log.damage());
+        log.unlock().expect("it is locked");
+        drop(EventLog::open(directory.path(), bounds).expect("it is free"));
+        log.lock_again().expect("the other process has changed nothing");
     }
 
     #[test]

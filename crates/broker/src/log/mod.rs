@@ -23,6 +23,8 @@
 //!
 //! **Damage.** When a log is opened, a torn record behind its last whole event is cut off. Damaged bytes in
 //! front of whole events stay in the file; [`EventLog::damage`] lists them, and readers continue behind them.
+//! Positions of events that a power failure has taken are not assigned again if a consumer or a session has
+//! them: it would take a later event for one that it has had.
 //!
 //! Cost: one `pwrite` for each event. Opening a log reads all of it once. Reading order of the files:
 //! `record.rs`, `segment.rs`, and then this file.
@@ -58,6 +60,7 @@ pub use wall_time::WallTime;
 
 use crate::name_owner::NameOwner;
 use chain::{LogChain, LogSegment, Spared};
+use hand_over::LogFiles;
 use name_owners::NameOwners;
 use record::{MAX_BODY, write_record};
 use rustix::fs::{FlockOperation, flock};
@@ -228,6 +231,8 @@ pub struct EventLog {
     segment_bytes: u64,
     /// The position of the next event.
     next: u64,
+    /// The position behind the last event found when the log was opened.
+    found_end: u64,
     /// Events before this position are synced.
     synced: u64,
     /// Files written or created since the last sync began.
@@ -239,6 +244,8 @@ pub struct EventLog {
     topics: Option<KeptTopics>,
     /// `None`: [`saved_sessions`](Self::saved_sessions) has not been called.
     sessions: Option<SessionFiles>,
+    /// The files when the log was last unlocked.
+    handed_over: LogFiles,
     /// The number of syncs that have begun.
     sync_jobs: u64,
     damage: Vec<LogDamage>,
@@ -284,12 +291,14 @@ impl EventLog {
             bytes: 0,
             segment_bytes: bounds.segment(),
             next: 1,
+            found_end: 1,
             synced: 1,
             unsynced: Vec::new(),
             writers: HashMap::new(),
             owners: NameOwners::open(path)?,
             topics: None,
             sessions: None,
+            handed_over: LogFiles::new(),
             sync_jobs: 0,
             damage: Vec::new(),
             broken: None,
@@ -297,6 +306,10 @@ impl EventLog {
             buffer: Vec::new(),
         };
         log.take_segments(names)?;
+        log.found_end = log.next;
+        for position in log.acknowledged_positions().map_err(failed)? {
+            log.pass(position);
+        }
         log.owned_chains = log.owners.chains();
         if let Some(job) = log.sync() {
             job.run().map_err(failed)?;
@@ -390,6 +403,23 @@ impl EventLog {
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
+    }
+
+    /// Returns the position behind the last event found when the log was opened.
+    pub(crate) fn found_end(&self) -> u64 {
+        self.found_end
+    }
+
+    /// Makes the log assign no position up to this one. A consumer or a session that has had an event takes
+    /// its position for done; a power failure may have taken the event from the log, but not that file.
+    fn pass(&mut self, position: u64) {
+        if (self.next..MAX_POSITION).contains(&position) {
+            let is_synced = self.synced == self.next;
+            self.next = position + 1;
+            if is_synced {
+                self.synced = self.next;
+            }
+        }
     }
 
     /// Returns the position of the first event that is not synced.
@@ -587,6 +617,8 @@ fn add_once(files: &mut Vec<Arc<File>>, file: &Arc<File>) {
 }
 
 const EXTENSION: &str = "events";
+/// No log has as many events; a file with a greater position is damaged.
+const MAX_POSITION: u64 = 1 << 62;
 /// The least number of bytes at which a segment is full. Smaller segments would hold few events for each file
 /// and head. Chosen, not measured.
 const MIN_SEGMENT: u64 = 4 << 10;

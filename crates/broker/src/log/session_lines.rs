@@ -283,6 +283,15 @@ impl SavedSession {
         flights.chain(waiting).chain([self.head.next]).min().unwrap_or(self.head.next)
     }
 
+    /// Returns the highest position that the session takes for done, or for that of an earlier event.
+    pub(super) fn last(&self) -> u64 {
+        let done = self.finished.iter().map(|(_, position)| *position);
+        let before = self.emptied.into_iter().chain(self.subscriptions.values().map(|own| own.from));
+        let before = before.chain([self.head.next]).map(|position| position.saturating_sub(1));
+        let flights = self.flights.values().map(|(_, flight)| flight.position);
+        done.chain(before).chain(flights).max().unwrap_or(0)
+    }
+
     /// Returns the messages in flight, in the order of sending.
     #[must_use]
     pub fn flights(&self) -> Vec<SavedFlight> {

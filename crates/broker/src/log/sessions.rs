@@ -78,11 +78,6 @@ pub enum SessionSync {
 }
 
 impl SessionFiles {
-    /// The files' names and lengths.
-    pub(super) fn lengths(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.files.iter().map(|(name, file)| (&**name, file.bytes))
-    }
-
     fn open(&self, name: &str) -> Result<Arc<File>, LogError> {
         if let Some(file) = self.files.get(name).and_then(|file| file.file.upgrade()) {
             return Ok(file);
@@ -122,6 +117,7 @@ impl EventLog {
                     let counting = session.lines().len() as u64;
                     let file = SessionFile { bytes: whole as u64, counting, ..SessionFile::default() };
                     files.insert(name.clone(), file);
+                    self.pass(session.last());
                     found.push(Ok(FoundSession { file: name, session }));
                 }
                 // the broker was killed while it made the file, before it told the client of the session

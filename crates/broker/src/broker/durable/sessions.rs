@@ -114,8 +114,9 @@ impl Broker {
 
     /// Restores all sessions of the log.
     pub(super) fn sessions_again(&mut self, now: Instant) -> Result<(), LogError> {
-        let (next, at) = self.log_place(now);
+        let (_, at) = self.log_place(now);
         let Some(durable) = &mut self.durable else { return Ok(()) };
+        let next = durable.log.found_end();
         let mut again = Vec::new();
         for found in durable.log.saved_sessions()? {
             let FoundSession { file, session } = match found {

@@ -46,7 +46,7 @@ impl Broker {
     /// The log stays locked.
     pub fn unlock_log(&mut self) -> Result<(), LogError> {
         self.set_idle();
-        self.durable.as_ref().map_or(Ok(()), |durable| durable.log.unlock())
+        self.durable.as_mut().map_or(Ok(()), |durable| durable.log.unlock())
     }
 
     /// Takes the log back, after the process that was to serve has failed.
