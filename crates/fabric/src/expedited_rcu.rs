@@ -37,13 +37,17 @@ impl ExpeditedRcu {
     pub(crate) fn enable() -> io::Result<Self> {
         let mut knob = OpenOptions::new().read(true).write(true).open(EXPEDITED_FILE)?;
         knob.lock()?;
-        let before = if let Some(left) = journal().read(JOURNAL_FILE)? {
-            left // the journal is from a killed process, which also left the present value
-        } else {
-            let mut now = String::new();
-            knob.read_to_string(&mut now)?;
-            journal().create(JOURNAL_FILE)?.write_all(now.trim().as_bytes())?;
-            now.trim().to_owned()
+        let before = match journal().read(JOURNAL_FILE)? {
+            // the journal is from a killed process, which also left the present value
+            Some(left) if !left.is_empty() => left,
+            // an empty file is from a process that was killed before it changed the setting
+            none_or_empty => {
+                let mut now = String::new();
+                knob.read_to_string(&mut now)?;
+                none_or_empty.map_or(Ok(()), |_| journal().remove(JOURNAL_FILE))?;
+                journal().create(JOURNAL_FILE)?.write_all(now.trim().as_bytes())?;
+                now.trim().to_owned()
+            }
         };
         let mut expedited = Self { knob, before };
         expedited.write("1")?;
@@ -88,16 +92,27 @@ mod tests {
         };
         let before = expedited.before.clone();
         assert_eq!(read().expect("it is there"), "1");
+        // another process may have changed the setting at this moment, with a journal file of its own
+        let is_back = || {
+            (0..5000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                read().is_ok_and(|now| now == before)
+                    && journal().read(JOURNAL_FILE).is_ok_and(|note| note.is_none())
+            })
+        };
         // as if the process were killed: the lock is released, but the setting is not restored
         expedited.knob.unlock().expect("it is locked");
         std::mem::forget(expedited);
         restore_expedited().expect("root may");
-        // another process may have changed the setting at this moment, with a journal file of its own
-        let seen = (0..5000).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            read().is_ok_and(|now| now == before)
-                && journal().read(JOURNAL_FILE).is_ok_and(|note| note.is_none())
-        });
-        assert!(seen, "the knob stays turned");
+        assert!(is_back(), "the knob stays turned");
+        // as if the process were killed while it wrote the journal, before it changed the setting
+        let mut expedited = ExpeditedRcu::enable().expect("as before");
+        expedited.write(&before).expect("as before");
+        journal().remove(JOURNAL_FILE).expect("it is ours");
+        journal().create(JOURNAL_FILE).expect("it is ours");
+        expedited.knob.unlock().expect("it is locked");
+        std::mem::forget(expedited);
+        restore_expedited().expect("root may");
+        assert!(is_back(), "the knob stays turned after an empty journal");
     }
 }

@@ -8,39 +8,34 @@
 //! ends. Programs that it starts inherit the lease, too.
 //!
 //! ```text
-//!   /run/unisono/processors/        every user may make files here; root makes the directory
-//!       0  1000  1001               one file for each user, which only the user may lock
-//!           byte = slot * CpuSet::LIMIT + processor; each lease has a slot of its own
+//!   /run/unisono/leases     root makes the file, and every user may lock bytes of it, but not write
+//!       byte = slot * CpuSet::LIMIT + processor; each lease has a slot of its own
 //! ```
 //! Leases are advisory: if a user locks too many bytes, others choose worse processors, and nothing else
-//! happens. If that directory does not exist, the file is in a directory of the user's own, and only the
-//! user's leases are taken into account.
+//! happens. If that file does not exist, the file is in a directory of the user's own, and only the user's
+//! leases are taken into account.
 //!
 //! Cost: one reading of the load by processor ([`load::others_by_processor`]), and two system calls for each
 //! lease of the host. When not to use them: see docs/decisions/0022.
 
-use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
 use unisono_linux::affinity::CpuSet;
-use unisono_linux::local_socket::own_user;
-use unisono_linux::private_directory::{PrivateDirectory, runtime_directory};
+use unisono_linux::clock::{self, Duration};
+use unisono_linux::private_directory::{PrivateDirectory, make_enterable, runtime_directory};
 use unisono_linux::topology::Topology;
 use unisono_linux::{load, process, record_lock};
 
-/// The directory in which all users record their leases.
-pub const SHARED_DIRECTORY: &str = "/run/unisono/processors";
-/// The slots of a file: more than the programs that any host runs at a time. Chosen, not measured.
+/// The file in which all users record their leases.
+pub const SHARED_FILE: &str = "/run/unisono/leases";
+/// More slots than programs that any host runs at a time. Chosen, not measured.
 const SLOTS: u64 = 4096;
-/// The most files that are read. There is a limit because every user may create files in the directory.
-const MAX_FILES: usize = 1000;
-/// How long a choice waits for the end of another choice. After that, both may choose the same processors.
+/// How long a choice waits for the end of another choice, and again for the leases that it reads. After that,
+/// both may choose the same processors.
 const CHOICE_TIMEOUT: Duration = Duration::from_millis(100);
 const WIDTH: u64 = CpuSet::LIMIT as u64;
 
@@ -53,97 +48,98 @@ pub struct ProcessorLease {
 }
 
 impl ProcessorLease {
-    /// Takes a lease of `count` of the processors `allowed`, recorded in the directory that all users share,
-    /// or else in this user's own.
+    /// Takes a lease of `count` of the processors `allowed`, recorded in the file that all users share, or
+    /// else in this user's own.
     pub fn take(allowed: &CpuSet, count: usize) -> io::Result<Self> {
-        let shared = Path::new(SHARED_DIRECTORY);
+        let shared = Path::new(SHARED_FILE);
         if process::is_root() {
-            // if this fails, the lease is recorded in this user's own directory
+            // if this fails, the lease is recorded in this user's own file
             let _ = make_shared(shared);
         }
-        Self::take_in(shared, allowed, count).or_else(|_| Self::take_in(&own_directory()?, allowed, count))
+        Self::take_in(shared, allowed, count).or_else(|_| Self::take_in(&own_file()?, allowed, count))
     }
 
-    /// Takes a lease that is recorded in `directory`.
-    pub fn take_in(directory: &Path, allowed: &CpuSet, count: usize) -> io::Result<Self> {
-        let own = record_lock::open_own(&directory.join(own_user().to_string()))?;
+    /// Takes a lease that is recorded in a file of [`record_lock::make`].
+    pub fn take_in(file: &Path, allowed: &CpuSet, count: usize) -> io::Result<Self> {
+        let own = record_lock::open(file)?;
         // before the lock is taken, because it takes long
         let load = load::others_by_processor(allowed).unwrap_or_default();
-        let _choosing = one_at_a_time(directory)?;
-        let leases = leases_in(directory)?;
+        let _choosing = one_at_a_time(file)?;
+        let leases = RecordedLeases::read(&own)?;
         // leases count first, because they stay, while threads that are not bound move to processors that
         // become free
         let of = |counts: &BTreeMap<usize, usize>, cpu| counts.get(&cpu).copied().unwrap_or(0);
-        let used = |cpu| (of(&leases, cpu), of(&load, cpu));
+        let used = |cpu| (of(&leases.by_processor, cpu), of(&load, cpu));
         let cpus = choose(&Topology::read(), allowed, count, used);
-        record(&own, &cpus)?;
+        record(&own, &cpus, &leases.slots)?;
         Ok(Self { cpus, _recorded: record_lock::inheritable(&own)? })
     }
 }
 
-fn make_shared(directory: &Path) -> io::Result<()> {
-    if let Some(above) = directory.parent() {
-        DirBuilder::new().recursive(true).mode(0o755).create(above)?;
-    }
-    match fs::create_dir(directory) {
-        // sticky: every user may make a file, and only its owner can remove it
-        Ok(()) => fs::set_permissions(directory, Permissions::from_mode(0o1777)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
+fn make_shared(file: &Path) -> io::Result<()> {
+    file.parent().map_or(Ok(()), make_enterable)?;
+    record_lock::make(file)
 }
 
-fn own_directory() -> io::Result<PathBuf> {
-    Ok(PrivateDirectory::open(&runtime_directory())?.inside("processors")?.path().to_owned())
+fn own_file() -> io::Result<PathBuf> {
+    let file = PrivateDirectory::open(&runtime_directory())?.path().join("leases");
+    record_lock::make(&file)?;
+    Ok(file)
 }
 
 /// Waits until no other process is choosing, but not for longer than [`CHOICE_TIMEOUT`], because any user
-/// could lock the directory for ever.
-fn one_at_a_time(directory: &Path) -> io::Result<File> {
-    let file = File::open(directory)?;
-    let until = Instant::now() + CHOICE_TIMEOUT;
-    while file.try_lock().is_err() && Instant::now() < until {
-        thread::sleep(Duration::from_millis(1));
+/// could lock the file for ever.
+fn one_at_a_time(file: &Path) -> io::Result<File> {
+    let file = record_lock::open(file)?;
+    let until = clock::now() + CHOICE_TIMEOUT;
+    while file.try_lock().is_err() && clock::now() < until {
+        thread::sleep(Duration::from_millis(1).into());
     }
     Ok(file)
 }
 
-/// Returns the number of leases of each processor, of all users.
-fn leases_in(directory: &Path) -> io::Result<BTreeMap<usize, usize>> {
-    let mut counts = BTreeMap::new();
-    for entry in fs::read_dir(directory)?.flatten().take(MAX_FILES) {
-        // a file that cannot be read records nothing
-        let Ok(file) = record_lock::open_to_read(&entry.path()) else { continue };
-        for range in record_lock::locked(&file, 0..SLOTS * WIDTH).unwrap_or_default() {
+/// The leases of all users, as far as they could be read in time.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RecordedLeases {
+    /// The number of leases of each processor.
+    by_processor: BTreeMap<usize, usize>,
+    /// The slots in use.
+    slots: BTreeSet<u64>,
+}
+
+impl RecordedLeases {
+    fn read(file: &File) -> io::Result<Self> {
+        let mut found = Self::default();
+        for range in record_lock::locked(file, 0..SLOTS * WIDTH, clock::now() + CHOICE_TIMEOUT)? {
+            found.slots.extend(range.start / WIDTH..=(range.end - 1) / WIDTH);
             // ignores bytes beyond one slot's length, because a lease lies within one slot
             for byte in range.start..range.end.min(range.start + WIDTH) {
-                *counts.entry((byte % WIDTH) as usize).or_default() += 1;
+                *found.by_processor.entry((byte % WIDTH) as usize).or_default() += 1;
             }
         }
+        Ok(found)
     }
-    Ok(counts)
 }
 
-/// Locks the processors' bytes in a slot that no other lease of this file uses.
-fn record(own: &File, cpus: &CpuSet) -> io::Result<()> {
-    for slot in 0..SLOTS {
+/// Locks the processors' bytes in a slot that no other lease uses.
+fn record(own: &File, cpus: &CpuSet, used: &BTreeSet<u64>) -> io::Result<()> {
+    let until = clock::now() + CHOICE_TIMEOUT;
+    for slot in (0..SLOTS).filter(|slot| !used.contains(slot)) {
         let bytes = slot * WIDTH..(slot + 1) * WIDTH;
-        // may fail even so, because after the timeout another process may choose a slot at the same time
-        if record_lock::try_lock(own, bytes.clone())? {
-            return release_others(own, &bytes, cpus);
+        for cpu in cpus.iter() {
+            let byte = bytes.start + cpu as u64;
+            record_lock::lock(own, byte..byte + 1)?;
+        }
+        // after the timeout another process may choose the slot at the same time, and both look for another
+        if record_lock::locked(own, bytes.clone(), clock::now() + CHOICE_TIMEOUT)?.is_empty() {
+            return Ok(());
+        }
+        record_lock::unlock(own, bytes)?;
+        if clock::now() >= until {
+            break;
         }
     }
-    Err(io::Error::other("all slots are taken"))
-}
-
-/// Unlocks the bytes of a slot that stand for none of the processors.
-fn release_others(own: &File, slot: &Range<u64>, cpus: &CpuSet) -> io::Result<()> {
-    let mut start = slot.start;
-    for cpu in cpus.iter() {
-        record_lock::unlock(own, start..slot.start + cpu as u64)?;
-        start = slot.start + cpu as u64 + 1;
-    }
-    record_lock::unlock(own, start..slot.end)
+    Err(io::Error::other("no slot is free"))
 }
 
 /// Chooses `count` processors of `allowed`: those with the fewest leases; among these, those with the fewest
@@ -223,10 +219,13 @@ mod tests {
     #[test]
     fn leases_are_seen_until_they_end_and_programs_that_start_together_choose_different_processors() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let leases = || leases_in(directory.path()).expect("our own directory");
+        let path = directory.path().join("leases");
+        record_lock::make(&path).expect("our own directory");
+        let read = || RecordedLeases::read(&record_lock::open(&path).expect("a file")).expect("our own file");
+        let leases = || read().by_processor;
         let own = |cpus: &str| {
-            let file = record_lock::open_own(&directory.path().join(own_user().to_string())).expect("a file");
-            record(&file, &cpus.parse().expect("a list")).expect("a free slot");
+            let file = record_lock::open(&path).expect("a file");
+            record(&file, &cpus.parse().expect("a list"), &read().slots).expect("a free slot");
             file
         };
         let first = own("1,3-4");
@@ -235,16 +234,13 @@ mod tests {
         drop(first);
         assert_eq!(leases(), BTreeMap::from([(3, 1)]));
         let third = own("0");
-        assert_eq!(leases(), BTreeMap::from([(0, 1), (3, 1)]), "the first slot is free again");
-        drop((second, third));
-        assert!(leases().is_empty());
-    }
-
-    #[test]
-    fn what_others_put_into_the_directory_is_passed_over() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        fs::create_dir(directory.path().join("1")).expect("our own directory");
-        std::os::unix::fs::symlink("/nowhere", directory.path().join("2")).expect("our own directory");
-        assert!(leases_in(directory.path()).expect("a directory").is_empty());
+        assert_eq!(leases(), BTreeMap::from([(0, 1), (3, 1)]));
+        assert_eq!(read().slots, BTreeSet::from([0, 1]), "the first slot is free again");
+        // two that choose at the same time have the same slot in mind
+        let late = record_lock::open(&path).expect("a file");
+        record(&late, &CpuSet::single(2), &BTreeSet::new()).expect("a free slot");
+        assert_eq!(read().slots, BTreeSet::from([0, 1, 2]));
+        drop((second, third, late));
+        assert_eq!(read(), RecordedLeases::default());
     }
 }

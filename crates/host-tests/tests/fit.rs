@@ -5,6 +5,7 @@
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +14,7 @@ use unisono_host_tests::processes::until;
 use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program, require};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
+use unisono_linux::clock;
 use unisono_linux::pidfd::PidFd;
 use unisono_linux::process::Signal;
 use unisono_linux::process_stat::ProcessStat;
@@ -299,10 +301,11 @@ fn leased(group: &ControlGroup) -> (Child, CpuSet) {
     (child, cpus)
 }
 
-/// Returns the number of locked bytes in root's file: one for each processor of each lease.
+/// Returns the number of locked bytes in the file of all users: one for each processor of each lease.
 fn leased_processors() -> u64 {
-    let Ok(file) = record_lock::open_to_read(Path::new("/run/unisono/processors/0")) else { return 0 };
-    let ranges = record_lock::locked(&file, 0..1 << 40).expect("our own file");
+    let Ok(file) = record_lock::open(Path::new("/run/unisono/leases")) else { return 0 };
+    let until = clock::now() + Duration::from_secs(60).into();
+    let ranges = record_lock::locked(&file, 0..1 << 40, until).expect("our own file");
     ranges.iter().map(|range| range.end - range.start).sum()
 }
 
@@ -334,6 +337,45 @@ fn programs_that_start_together_are_bound_to_different_processors_until_they_are
     Ok(())
 }
 
+fn a_user_leases_processors_in_a_file_of_root_and_may_not_write_it() -> TestOutcome {
+    require::cpus(2)?;
+    require::program("setpriv", "apt-get install util-linux")?;
+    let [around, inside] = groups_with_a_quota(100_000)?;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let unisono = program::copied_into(directory.path());
+    let fit = ["fit", "--quiet", "--bind", "--"];
+    let by_root = joined(Command::new(&unisono).args(fit).arg("true"), &inside);
+    assert!(by_root.status.success(), "{by_root:?}");
+    let facts = fs::metadata("/run/unisono/leases").expect("root's first lease makes it");
+    assert_eq!((facts.uid(), facts.mode() & 0o777, facts.len()), (0, 0o644, 0));
+    let before = leased_processors();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&unisono).args(fit);
+    // the shell says whether it could fill root's file system
+    command.args([
+        "sh",
+        "-c",
+        "echo x 2>&1 >/run/unisono/leases; echo x 2>&1 >/run/unisono/mine; echo; read -r line",
+    ]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let procs_files = vec![inside.open_procs().expect("our own group")];
+    let child =
+        unisono_linux::process::start(&mut command, procs_files, unisono_linux::process::Family::Same);
+    let mut child = child.expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let refused =
+        lines.by_ref().take(2).filter(|line| line.as_ref().is_ok_and(|line| line.contains("denied")));
+    assert_eq!(refused.count(), 2, "no write is possible");
+    assert!(lines.next().is_some_and(|line| line.is_ok()), "it runs");
+    assert_eq!(leased_processors(), before + 1);
+    drop(child.stdin.take());
+    child.wait().expect("a child");
+    until("a program that ended has no lease", || leased_processors() == before);
+    drop((inside, around));
+    Ok(())
+}
+
 fn a_lease_stays_inside_the_processors_that_the_program_may_use() -> TestOutcome {
     require::cpus(2)?;
     require::program("taskset", "apt-get install util-linux")?;
@@ -356,6 +398,7 @@ host_tests![needs Machine;
     advice_says_why_it_watches_neither_a_zombie_nor_a_thread_of_the_kernel within 300,
     programs_that_start_together_are_bound_to_different_processors_until_they_are_killed within 300,
     a_lease_stays_inside_the_processors_that_the_program_may_use within 300,
+    a_user_leases_processors_in_a_file_of_root_and_may_not_write_it within 300,
     a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_has_the_quota within 300,
     advice_about_a_running_process_is_about_its_own_quota,
     a_team_bound_to_one_processor_has_one_thread within 300,

@@ -2,7 +2,9 @@
 //! claim registers for them.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use unisono_btin::{
@@ -285,6 +287,52 @@ fn groups_of_one_number_do_not_meet_in_a_switch_and_the_last_to_leave_is_still_a
     Ok(())
 }
 
+/// Connects to the helper of this network namespace many times, prints how often it was welcome, and stays.
+const CONNECT_OFTEN: &str = "\
+import socket, struct, sys
+held, welcome = [], 0
+for _ in range(int(sys.argv[1])):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].connect('\\0unisono-tree-helper-1')
+    length, = struct.unpack('<I', held[-1].recv(4, socket.MSG_WAITALL))
+    welcome += b'Welcome' in held[-1].recv(length, socket.MSG_WAITALL)
+print(welcome, flush=True)
+sys.stdin.read()
+";
+
+fn a_user_who_connects_a_thousand_times_keeps_neither_others_nor_their_groups_out() -> TestOutcome {
+    require::program("python3", "apt-get install python3")?;
+    let network = ring();
+    let other = NOBODY - 1;
+    let mut served = serve(&network, &[NOBODY, other], MAX_REGISTERS)?;
+    let mut welcome = |user, times: u32| {
+        let home = NetworkNamespace::current().expect("our own");
+        served.fabric().node(NodeId(0)).enter().expect("root may");
+        let mut command = Command::new("python3");
+        command.args(["-c", CONNECT_OFTEN, &times.to_string()]).uid(user).gid(user);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        home.enter().expect("root may");
+        let mut child = child.expect("python3 starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        (child, line.trim().to_owned())
+    };
+    let (mut first, many) = welcome(NOBODY, 1010);
+    assert_eq!(many, "512");
+    let (mut second, one) = welcome(other, 1);
+    assert_eq!(one, "1", "the other user");
+    let pair = [0, 4].map(NodeId);
+    for helper in pair.map(|node| connect(&mut served, node.0)).iter_mut() {
+        let claim = helper.claim(GroupId(3), 1, &pair).expect("the helper answers");
+        assert!(matches!(claim, GroupClaim::Granted(_)), "{claim:?}");
+    }
+    for child in [&mut first, &mut second] {
+        drop(child.stdin.take());
+        child.wait().expect("a child");
+    }
+    Ok(())
+}
+
 fn the_program_serves_and_leaves_nothing() -> TestOutcome {
     let network = ring();
     drop(serve(&network, &[], MAX_REGISTERS)?);
@@ -316,4 +364,5 @@ host_tests![needs Switches;
     a_switch_that_forgets_its_registers_is_named_and_barriers_go_on_from_host_to_host within 300,
     a_rank_that_dies_in_a_barrier_in_the_switches_is_named_and_its_registers_are_returned within 300,
     groups_of_one_number_do_not_meet_in_a_switch_and_the_last_to_leave_is_still_answered,
+    a_user_who_connects_a_thousand_times_keeps_neither_others_nor_their_groups_out,
 ];

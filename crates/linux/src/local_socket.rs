@@ -9,7 +9,7 @@
 
 use crate::socket::get_option;
 use rustix::cmsg_space;
-use rustix::fs::{FileType, Mode, OFlags, chmod, fstat, open};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -54,15 +54,30 @@ pub fn remove_stale(path: &Path) -> io::Result<()> {
 /// `ENOTSOCK` if something else is there by now, such as a link that another user has put there: chmod(2)
 /// would follow the link, and a server of root would open a file of root's choice to everybody.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    let held = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    let facts = fstat(&held)?;
-    let is_ours = facts.st_uid == own_user() && facts.st_nlink == 1;
-    if !FileType::from_raw_mode(facts.st_mode).is_socket() || !is_ours {
-        return Err(Errno::NOTSOCK.into());
-    }
+    let held = hold(path)?;
     // chmod(2) through the link in /proc changes the file that is held open; fchmod(2) refuses an O_PATH
     // descriptor
     Ok(chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::from_raw_mode(mode))?)
+}
+
+/// Gives a socket in the file system to a user and a group. Fails with `ENOTSOCK` as [`set_mode`] does:
+/// lchown(2) by the path would give the user any file that has the socket's name by now.
+pub fn set_owner(path: &Path, user: u32, group: u32) -> io::Result<()> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    Ok(chownat(hold(path)?, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?)
+}
+
+/// Opens the file of a socket of this user without following a link. Fails with `ENOTSOCK` if it is no
+/// socket, another user's, or has a second name.
+fn hold(path: &Path) -> io::Result<OwnedFd> {
+    let held = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let facts = fstat(&held)?;
+    let is_ours = facts.st_uid == own_user() && facts.st_nlink == 1;
+    if FileType::from_raw_mode(facts.st_mode).is_socket() && is_ours {
+        Ok(held)
+    } else {
+        Err(Errno::NOTSOCK.into())
+    }
 }
 
 /// The process at the other end of a connection, as the kernel recorded it when the connection was made.
@@ -169,6 +184,29 @@ mod tests {
         std::fs::hard_link(&file, &socket).expect("one file system");
         set_mode(&socket, 0o666).expect_err("it is no socket");
         assert_eq!(mode(&file), 0o600);
+    }
+
+    #[test]
+    fn a_socket_gets_its_owner_and_what_has_its_name_instead_does_not() {
+        use std::os::unix::fs::{MetadataExt, symlink};
+        if own_user() != 0 {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let owner = |path: &Path| std::fs::metadata(path).expect("it is there").uid();
+        let (theirs, victims) = (directory.path().join("theirs"), directory.path().join("victims"));
+        std::fs::create_dir(&theirs).expect("room");
+        std::fs::create_dir_all(victims.join("name")).expect("room");
+        let path = theirs.join("name");
+        let _listener = listen(&path, 0o600).expect("room");
+        set_owner(&path, crate::privilege::NOBODY, crate::privilege::NOBODY).expect("root may");
+        assert_eq!(owner(&path), crate::privilege::NOBODY);
+        // the owner of the directory puts a link in its place
+        std::fs::rename(&theirs, directory.path().join("moved")).expect("ours");
+        symlink(&victims, &theirs).expect("room");
+        set_owner(&path, crate::privilege::NOBODY, crate::privilege::NOBODY).expect_err("it is a directory");
+        assert_eq!(owner(&path), 0);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! removes namespaces in the background, in tens of milliseconds for any number. Needs `CAP_SYS_ADMIN`.
 //! Reference: network_namespaces(7), setns(2), unshare(2), ip-netns(8).
 
+use crate::private_directory::make_enterable;
 use crate::socket::get_option;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
@@ -109,7 +110,7 @@ impl NetworkNamespace {
     /// process may not mount.
     pub fn publish(&self, name: &str) -> io::Result<()> {
         let path = path_of(name)?;
-        fs::create_dir_all(NAMES)?;
+        make_enterable(Path::new(NAMES))?;
         File::create_new(&path)?;
         let source = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         mount_bind(source, &path).map_err(|error| {

@@ -18,9 +18,12 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
+/// The mode of a directory that all users can enter.
+const MODE_FOR_ALL: u32 = 0o755;
 
 /// Returns the directory in /tmp for this user's files, where there is no `$XDG_RUNTIME_DIR`. It need not
 /// exist.
@@ -37,6 +40,12 @@ pub fn runtime_directory() -> PathBuf {
     }
 }
 
+/// Makes a directory for temporary files, removed when dropped. No other user can enter it, whatever the
+/// umask: programs that root compiles there are run or loaded with root's rights.
+pub fn temporary(prefix: &str) -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix(prefix).permissions(fs::Permissions::from_mode(0o700)).tempdir()
+}
+
 /// A directory that only this user can access; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateDirectory {
@@ -47,10 +56,14 @@ impl PrivateDirectory {
     /// Opens the directory at `path`, or makes it. Other users' read permission on the directory is removed.
     /// Missing directories above it are made with access for all users, because their other entries (the
     /// broker's socket) are meant for other users too. Fails with `PermissionDenied` if another user could
-    /// put files there.
+    /// put files there; nothing is made then.
     pub fn open(path: &Path) -> io::Result<Self> {
+        // root's directories in a place of another user would keep that user out of the own place
+        if let Some(there) = path.ancestors().skip(1).find_map(|above| fs::canonicalize(above).ok()) {
+            there.ancestors().try_for_each(leads_safely)?;
+        }
         if let Some(above) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(above)?;
+            make_enterable(above)?;
         }
         if let Err(error) = DirBuilder::new().mode(0o700).create(path)
             && error.kind() != io::ErrorKind::AlreadyExists
@@ -59,14 +72,10 @@ impl PrivateDirectory {
         }
         // held open during the checks: the changes below apply to this directory, even if the path leads
         // elsewhere later
-        let held = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
-            .open(path)
-            .map_err(|error| match error.raw_os_error() {
-                Some(libc::ELOOP | libc::ENOTDIR) => refused(path, "is a link, or no directory"),
-                _ => error,
-            })?;
+        let held = open_directory(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ELOOP | libc::ENOTDIR) => refused(path, "is a link, or no directory"),
+            _ => error,
+        })?;
         let found = held.metadata()?;
         let path = fs::canonicalize(path)?;
         let there = fs::symlink_metadata(&path)?;
@@ -131,11 +140,54 @@ impl PrivateDirectory {
     }
 }
 
+/// Makes a directory and the missing ones above it. All users can enter those that root makes, such as
+/// `/run/unisono` with the sockets of servers, whatever root's umask is.
+pub fn make_enterable(path: &Path) -> io::Result<()> {
+    if path.is_dir() || path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    path.parent().map_or(Ok(()), make_enterable)?;
+    match DirBuilder::new().mode(MODE_FOR_ALL).create(path) {
+        // another process may have made it just now
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
+        made => made?,
+    }
+    if own_user() == 0 {
+        open_directory(path)?.set_permissions(fs::Permissions::from_mode(MODE_FOR_ALL))?;
+    }
+    Ok(())
+}
+
+fn open_directory(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
+}
+
 /// Returns whether a path, not followed if it is a link, is a regular file of this user without write
 /// permission for other users.
 pub fn is_own_file(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_file() && belongs_to_this_user(path, &found).is_ok())
+}
+
+/// Checks a directory whose owner chooses who else may write into it, such as the broker's log: all users may
+/// not, and no user but the system and this one owns it or a directory above it. Root may use the directories
+/// of any user, such as the one that a server becomes.
+pub fn belongs_to_no_stranger(path: &Path) -> io::Result<()> {
+    const WRITABLE_BY_ALL: u32 = 0o002;
+    let path = fs::canonicalize(path)?;
+    let trusted = [own_user(), 0, fs::symlink_metadata("/")?.uid()];
+    for directory in path.ancestors() {
+        let found = fs::symlink_metadata(directory)?;
+        if own_user() != 0 && !trusted.contains(&found.uid()) {
+            return Err(refused(directory, &format!("belongs to user {}", found.uid())));
+        }
+        let is_guarded = directory != path && found.mode() & STICKY != 0;
+        if found.mode() & WRITABLE_BY_ALL != 0 && !is_guarded {
+            let mode = found.mode() & 0o7777;
+            return Err(refused(directory, &format!("may be written by other users (mode {mode:o})")));
+        }
+    }
+    Ok(())
 }
 
 fn belongs_to_this_user(path: &Path, found: &Metadata) -> io::Result<()> {
@@ -273,6 +325,54 @@ mod tests {
         mode(&file, 0o755);
         symlink(&file, directory.path().join("link")).expect("a link");
         assert!(!directory.has("link"));
+    }
+
+    /// Makes a call with another umask.
+    fn with_umask<T: Send>(mask: u32, call: impl FnOnce() -> io::Result<T> + Send) -> T {
+        use rustix::thread::{UnshareFlags, unshare_unsafe};
+        let call = || {
+            // SAFETY: this thread gets a umask and a working directory of its own; no descriptor is affected.
+            unsafe { unshare_unsafe(UnshareFlags::FS) }?;
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
+            call()
+        };
+        std::thread::scope(|scope| scope.spawn(call).join().expect("no panic")).expect("there is room")
+    }
+
+    #[test]
+    fn a_directory_for_temporary_files_is_this_users_alone_whatever_the_umask() {
+        let made = with_umask(0, || temporary("unisono-"));
+        assert_eq!(fs::metadata(made.path()).expect("it is there").mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn roots_directory_for_others_has_its_mode_whatever_the_umask() {
+        let scratch = scratch();
+        let path = scratch.path().join("above/below");
+        with_umask(0o077, || make_enterable(&path));
+        let expected = if own_user() == 0 { 0o755 } else { 0o700 };
+        for directory in [scratch.path().join("above"), path] {
+            assert_eq!(fs::metadata(directory).expect("it is there").mode() & 0o7777, expected);
+        }
+    }
+
+    #[test]
+    fn root_makes_nothing_in_a_place_of_another_user() {
+        if own_user() != 0 {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        let scratch = scratch();
+        let home = scratch.path().join("home");
+        fs::create_dir(&home).expect("a directory");
+        chown(&home, Some(NOBODY), None).expect("root may");
+        for path in [home.join("unisono"), home.join(".cache/unisono")] {
+            assert!(refusal(&path).contains("belongs to user 65534"));
+        }
+        // a link of that user leads into another directory that is not root's
+        symlink(&home, scratch.path().join("link")).expect("a link");
+        refusal(&scratch.path().join("link/unisono"));
+        assert_eq!(fs::read_dir(&home).expect("it is there").count(), 0);
     }
 
     #[test]

@@ -70,7 +70,9 @@ impl StudyChild {
         let program =
             command.get_program().to_string_lossy().rsplit('/').next().unwrap_or("program").to_owned();
         let failed = |source| ChildError::Start { program: program.clone(), source };
-        let stderr = unnamed_file().map_err(failed)?;
+        // a pipe could fill up and block the program
+        let file = tempfile::Builder::new().append(true).tempfile();
+        let stderr = file.map_err(failed)?.into_file();
         let theirs = stderr.try_clone().map_err(failed)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(theirs).process_group(0);
         let process = command.spawn().map_err(failed)?;
@@ -199,17 +201,6 @@ fn status_in_words(status: ExitStatus) -> String {
         (None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None) => "ended".into(),
     }
-}
-
-/// Creates a file without a name, for a program's standard error. A pipe could fill up and block the program.
-fn unnamed_file() -> io::Result<File> {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("unisono-study-{}-{number}.err", std::process::id()));
-    let file = File::options().read(true).append(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 #[cfg(test)]

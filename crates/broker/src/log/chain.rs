@@ -19,7 +19,7 @@
 use super::owned::{ChainNumber, OwnedKind};
 use super::record::RECORD_HEAD;
 use super::segment::{FoundRecord, SEGMENT_HEAD, SegmentHead, SegmentReader};
-use super::{EventLog, LogDamage, LogError, LoggedEvent, WallTime};
+use super::{EventLog, LogDamage, LogError, LoggedEvent, WallTime, own_file};
 use crate::name_owner::NameOwner;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -155,7 +155,7 @@ impl EventLog {
         is_last: bool,
     ) -> Result<Option<FoundSegment>, LogError> {
         let refused = |source| LogError::Read { path: path.clone(), source };
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(refused)?;
+        let file = own_file::open(OpenOptions::new().read(true).write(true), &path).map_err(refused)?;
         let (file, size) = (Arc::new(file), fs::metadata(&path).map_err(refused)?.len());
         let named = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
         let reader = SegmentReader::open(Arc::clone(&file)).map_err(refused)?;

@@ -3,7 +3,7 @@
 use super::chain::LogChain;
 use super::owned::ChainNumber;
 use super::segment::{FoundRecord, SegmentReader};
-use super::{EventLog, LogError};
+use super::{EventLog, LogError, own_file};
 use crate::log::record::checksum;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -151,8 +151,9 @@ impl EventLog {
         let failed = |source| LogError::Directory { path: path.clone(), source };
         check_consumer_key(name).map_err(|said| failed(io::Error::new(io::ErrorKind::InvalidInput, said)))?;
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        AcknowledgedFile::new(path.clone(), file.map_err(failed)?).map_err(failed)
+        let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = own_file::open(options, &path).map_err(failed)?;
+        AcknowledgedFile::new(path.clone(), file).map_err(failed)
     }
 }
 

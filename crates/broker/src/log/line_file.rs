@@ -4,7 +4,7 @@
 //! A rewritten file is synced and takes its name by rename(2), so that a crash leaves the former file or the
 //! new one. Cost: a write for each line, and a rewrite each time the file has grown to this size.
 
-use super::LogError;
+use super::{LogError, own_file};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -30,7 +30,7 @@ pub(super) struct LineFile {
 impl LineFile {
     /// Reads a file; a missing file is empty.
     pub(super) fn content(path: &Path) -> Result<Vec<u8>, LogError> {
-        match fs::read(path) {
+        match own_file::read(path) {
             Ok(bytes) => Ok(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(source) => Err(LogError::Read { path: path.to_owned(), source }),

@@ -35,6 +35,7 @@ mod hand_over;
 mod line_file;
 mod log_time;
 mod name_owners;
+mod own_file;
 mod owned;
 mod owner;
 mod record;
@@ -68,9 +69,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use segment::{SEGMENT_HEAD, SegmentHead};
 use sessions::SessionFiles;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topics::KeptTopics;
@@ -258,15 +259,14 @@ impl EventLog {
     /// Opens the log in a directory, which is created if it is missing, and syncs its segments.
     ///
     /// # Errors
-    /// [`LogError`]. Damage is no error, see [`damage`](Self::damage).
+    /// [`LogError`], also if other users could put files into the directory. Damage is no error, see
+    /// [`damage`](Self::damage).
     pub fn open(path: &Path, bounds: LogBounds) -> Result<Self, LogError> {
         let failed = |source| LogError::Directory { path: path.to_owned(), source };
-        for folder in [cursor::CONSUMERS, sessions::SESSIONS] {
-            DirBuilder::new().recursive(true).mode(0o700).create(path.join(folder)).map_err(failed)?;
-        }
-        let mut lock = OpenOptions::new();
-        let lock = lock.write(true).create(true).truncate(false).mode(0o600).open(path.join("lock"));
-        let lock = lock.map_err(failed)?;
+        own_file::make_directory(path, &[cursor::CONSUMERS, sessions::SESSIONS]).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let lock = own_file::open(options, &path.join("lock")).map_err(failed)?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(LogError::Taken { path: path.to_owned() });
         }
@@ -563,8 +563,8 @@ impl EventLog {
         }
         let mut options = OpenOptions::new();
         // an existing file of this name has no whole event
-        let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let file = file.map_err(failed)?;
+        let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = own_file::open(options, &path).map_err(failed)?;
         if let Err(source) = file.write_all_at(&head.to_bytes(), 0) {
             let _ = fs::remove_file(&path);
             return Err(failed(source));

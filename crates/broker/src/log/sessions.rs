@@ -23,7 +23,7 @@
 
 use super::line_file::LineFile;
 use super::session_lines::SavedSession;
-use super::{EventLog, LogError, add_once};
+use super::{EventLog, LogError, add_once, own_file};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -83,7 +83,7 @@ impl SessionFiles {
             return Ok(file);
         }
         let path = self.path.join(name);
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let file = own_file::open(OpenOptions::new().append(true).create(true).mode(0o600), &path);
         file.map(Arc::new).map_err(|source| LogError::Write { path, source })
     }
 }
@@ -107,7 +107,13 @@ impl EventLog {
         let is_digest = |name: &String| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         for name in names.into_iter().filter(is_digest) {
             let path = path.join(&name);
-            let text = LineFile::content(&path)?;
+            let text = match LineFile::content(&path) {
+                Ok(text) => text,
+                Err(error) => {
+                    found.push(Err(error));
+                    continue;
+                }
+            };
             match SavedSession::read(&text) {
                 Ok(Some((session, whole))) => {
                     // a line that a crash has cut off
@@ -232,6 +238,7 @@ impl EventLog {
 }
 
 fn shorten(path: &Path, bytes: u64) -> Result<(), LogError> {
-    let shortened = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(bytes));
+    let file = own_file::open(OpenOptions::new().write(true), path);
+    let shortened = file.and_then(|file| file.set_len(bytes));
     shortened.map_err(|source| LogError::Write { path: path.to_owned(), source })
 }

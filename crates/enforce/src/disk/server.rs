@@ -143,7 +143,7 @@ impl DiskServer {
     /// not switch.
     pub fn change_owner(&self, user: u32, group: u32) -> io::Result<()> {
         let paths = self.socket.iter().map(|socket| &socket.path);
-        paths.into_iter().try_for_each(|path| std::os::unix::fs::lchown(path, Some(user), Some(group)))
+        paths.into_iter().try_for_each(|path| local_socket::set_owner(path, user, group))
     }
 
     /// Serves until `is_over` returns true, with up to `depth` requests at the disk at a time. Then executes

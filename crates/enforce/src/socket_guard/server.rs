@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use unisono_linux::local_socket::Peer;
+use unisono_linux::private_directory::make_enterable;
 use unisono_linux::{Errno, local_socket, poll};
 use unisono_socket_shares::message::{REQUEST_BYTES, ShareAnswer, ShareRequest};
 
@@ -65,7 +66,7 @@ impl GuardServer {
     pub fn listen(path: &Path, mode: u32, user_id: UserLookup) -> Result<Self, GuardError> {
         let refused = |source| GuardError::Listen { path: path.to_owned(), source };
         if let Some(above) = path.parent() {
-            std::fs::create_dir_all(above).map_err(refused)?;
+            make_enterable(above).map_err(refused)?;
         }
         local_socket::remove_stale(path).map_err(refused)?;
         let listener = local_socket::listen(path, mode).map_err(|source| match source.kind() {

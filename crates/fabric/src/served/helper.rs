@@ -16,22 +16,30 @@ use crate::layout::{BARRIER, REQUEST, RegisterRequest};
 use crate::node::{ETHERNET, header, tolerate};
 use crate::orders::NodeReport;
 use crate::program::SwitchProgram;
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 use unisono_btin::{BarrierFrame, GroupId, NodeId, SwitchNetwork};
-use unisono_linux::local_socket::{peer, send_with};
+use unisono_linux::local_socket::{Peer, peer, send_with};
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index, LinkState};
 use unisono_linux::packet::{FrameTest, PacketSocket};
 use unisono_linux::poll::readable_of;
+use unisono_linux::resource_limit::raise_open_files;
 
 /// The loopback device, through which processes of one host talk.
 const LOOPBACK: Index = Index(1);
 /// The maximum number of connections; each group needs one, and a switch has at most 256 registers.
 const MAX_CONNECTIONS: usize = 1024;
+/// The maximum number of connections of a user, so that users leave places to each other. Root has no limit.
+const MAX_OF_USER: usize = MAX_CONNECTIONS / 2;
+/// The number of connections that are accepted before the helper turns to its other work again.
+const ACCEPTED_AT_ONCE: usize = 64;
+/// The descriptors that a helper needs: two for each connection, and those that it inherits.
+const OPEN_FILES: u64 = 2 * MAX_CONNECTIONS as u64;
 
 /// The part of the deployment that all helpers share.
 #[derive(Clone, Copy)]
@@ -45,6 +53,7 @@ pub(super) struct HelperContext<'a> {
 
 /// A process that asks, and its group.
 struct ServedProcess {
+    user: u32,
     /// `None`: the process has ended or has left its group.
     stream: Option<UnixStream>,
     received: Vec<u8>,
@@ -58,12 +67,19 @@ struct Helper<'a> {
     network: u64,
     requests: PacketSocket,
     connections: Vec<ServedProcess>,
+    /// The maximum number of connections: at most [`MAX_CONNECTIONS`], and as many as there are descriptors for.
+    places: usize,
     next_request: u16,
 }
 
 /// Serves as the helper of a node until the orders end. The calling thread must be in the node's namespace.
 pub(super) fn serve(node: NodeId, context: HelperContext<'_>, mut orders: UnixStream) -> Result<(), Error> {
     fabric::take_address(node)?;
+    let inherited = fs::read_dir("/proc/self/fd").map_err(Error::io("count open files"))?.count() as u64;
+    // with fewer than these, some processes have to wait until others leave
+    let files =
+        raise_open_files(OPEN_FILES + inherited).map_err(Error::io("raise the limit of open files"))?;
+    let places = (files.saturating_sub(inherited) / 2).min(MAX_CONNECTIONS as u64) as usize;
     let mut socket = NetlinkSocket::open().map_err(Error::io("open a netlink socket"))?;
     socket.run(&[link::set(LOOPBACK, LinkState::Up)])?;
     let requests = PacketSocket::open(NODE_DEVICE, REQUEST).map_err(Error::io("open a packet socket"))?;
@@ -72,7 +88,8 @@ pub(super) fn serve(node: NodeId, context: HelperContext<'_>, mut orders: UnixSt
         .map_err(Error::io("listen for processes of this host"))?;
     listener.set_nonblocking(true).map_err(Error::io("prepare a socket"))?;
     let network = message::digest(context.network);
-    let mut helper = Helper { context, node, network, requests, connections: Vec::new(), next_request: 0 };
+    let connections = Vec::new();
+    let mut helper = Helper { context, node, network, requests, connections, places, next_request: 0 };
     let mut ready = serde_json::to_vec(&NodeReport::Ready).expect("serializes because it is a name");
     ready.push(b'\n');
     orders.write_all(&ready).map_err(Error::io("report to the deployment"))?;
@@ -141,9 +158,13 @@ impl Helper<'_> {
     }
 
     fn accept(&mut self, listener: &UnixListener) {
-        while let Ok((stream, _)) = listener.accept() {
+        // others that connect all the time do not keep the helper from its work
+        for _ in 0..ACCEPTED_AT_ONCE {
+            let Ok((stream, _)) = listener.accept() else { return };
+            let Ok(Peer { user, .. }) = peer(&stream) else { continue };
+            let stream = Some(stream);
             let mut connection =
-                ServedProcess { stream: Some(stream), received: Vec::new(), group: None, socket: None };
+                ServedProcess { user, stream, received: Vec::new(), group: None, socket: None };
             match self.greet(&connection) {
                 Ok(welcome) => {
                     connection.answer(&welcome);
@@ -157,15 +178,18 @@ impl Helper<'_> {
     fn greet(&self, connection: &ServedProcess) -> Result<HelperAnswer, String> {
         let Some(stream) = &connection.stream else { return Err("the process has ended".to_owned()) };
         stream.set_nonblocking(true).map_err(|error| error.to_string())?;
-        let user = peer(stream).map_err(|error| error.to_string())?.user;
+        let user = connection.user;
         if user != 0 && !self.context.users.contains(&user) {
             return Err(format!(
                 "the helper of the switches serves root and the users that its deployment names, not user \
                  {user}: unisono tree deploy --serve --user NAME"
             ));
         }
-        if self.connections.len() >= MAX_CONNECTIONS {
-            return Err("too many processes of this host use the helper of the switches".to_owned());
+        let of_user = self.connections.iter().filter(|other| other.user == user).count();
+        if self.connections.len() >= self.places || (user != 0 && of_user >= MAX_OF_USER) {
+            return Err(format!(
+                "too many processes of this host use the helper of the switches ({of_user} of user {user})"
+            ));
         }
         let mut used = GroupSet::default();
         self.groups().for_each(|group| used.insert(group.id()));

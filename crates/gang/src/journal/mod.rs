@@ -53,6 +53,8 @@ pub fn directory() -> PathBuf {
 pub struct GangJournal {
     path: PathBuf,
     file: File,
+    /// Whether the file may end with a part of a line, which a full file system has cut off.
+    is_torn: bool,
     entries: Vec<UndoEntry>,
     /// Maximum number of entries before [`GangJournal::compact`] rewrites the file.
     max_entries: usize,
@@ -78,7 +80,7 @@ impl GangJournal {
             made => made,
         };
         let file = file.map_err(system("create the journal"))?;
-        let mut journal = GangJournal { path, file, entries: Vec::new(), max_entries: LONG };
+        let mut journal = GangJournal { path, file, is_torn: false, entries: Vec::new(), max_entries: LONG };
         journal.write(&UndoEntry::Scheduler(scheduler))?;
         Ok(journal)
     }
@@ -89,9 +91,12 @@ impl GangJournal {
 
     /// Writes an entry; call it before the change.
     pub fn write(&mut self, entry: &UndoEntry) -> Result<()> {
-        let mut line = serde_json::to_vec(entry).map_err(|e| system("write the journal")(e.into()))?;
+        let mut line = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
+        serde_json::to_writer(&mut line, entry).map_err(|e| system("write the journal")(e.into()))?;
         line.push(b'\n');
+        self.is_torn = true;
         self.file.write_all(&line).map_err(system("write the journal"))?;
+        self.is_torn = false;
         self.entries.push(entry.clone());
         Ok(())
     }
@@ -189,6 +194,7 @@ impl GangJournal {
         // the old handle still refers to the replaced file
         let file = OpenOptions::new().append(true).open(&self.path);
         self.file = file.map_err(system("open the journal"))?;
+        self.is_torn = false;
         Ok(())
     }
 }
@@ -291,6 +297,20 @@ mod tests {
             entries.iter().map(|e| serde_json::to_string(e).expect("serializes")).collect();
         write(&path, &format!("{}\n{{\"group\":{{\"pa", lines.join("\n")));
         assert_eq!(read(&path).expect("read"), entries);
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_cut_off_hides_no_later_one() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mut journal = GangJournal::create_in(&dir.path().join("journals")).expect("there is room");
+        let full = OpenOptions::new().append(true).open("/dev/full").expect("each Linux has it");
+        let entry = UndoEntry::Stopped { leader: 7, started: 9 };
+        let file = std::mem::replace(&mut journal.file, full);
+        journal.write(&entry).expect_err("the disk is full");
+        journal.file = file;
+        journal.file.write_all(b"{\"stopped\":{\"lea").expect("what there was room for");
+        journal.write(&entry).expect("there is room again");
+        assert_eq!(read(journal.path()).expect("read").last(), Some(&entry));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use std::process::Command;
 use std::sync::Arc;
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::local_socket;
+use unisono_linux::private_directory::make_enterable;
 use unisono_linux::process::{self, Signal, SignalFd};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
@@ -141,7 +142,7 @@ struct SocketFile {
 impl SocketFile {
     fn listen(path: &Path, mode: u32) -> Result<SocketFile> {
         if let Some(above) = path.parent() {
-            fs::create_dir_all(above).map_err(system("make the directory of the socket"))?;
+            make_enterable(above).map_err(system("make the directory of the socket"))?;
         }
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {

@@ -5,6 +5,7 @@
 //! program.
 
 use super::NotLoaded;
+use crate::private_directory;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -83,7 +84,8 @@ impl Compiling {
                 "no clang on PATH, which compiles {what}: apt-get install clang libbpf-dev"
             )));
         };
-        let place = tempfile::tempdir().map_err(ProgramError::io("make a directory to compile in"))?;
+        let place = private_directory::temporary("unisono-bpf-");
+        let place = place.map_err(ProgramError::io("make a directory to compile in"))?;
         for (name, text) in files {
             fs::write(place.path().join(name), text).map_err(ProgramError::io(format!("write {what}")))?;
         }

@@ -1,12 +1,13 @@
 //! Runs a program with a time limit.
 
 use super::TrialFinding;
+use crate::private_directory;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
+use tempfile::TempDir;
 
 /// The time limit of a probe; compilers on a loaded machine are slow.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -90,32 +91,21 @@ fn wait(child: &mut Child, deadline: Duration) -> Option<bool> {
 }
 
 /// A directory for trial files, removed when dropped.
-pub(super) struct ScratchDirectory(PathBuf);
+pub(super) struct ScratchDirectory(TempDir);
 
 impl ScratchDirectory {
     pub(super) fn new() -> std::io::Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("unisono-doctor-{}-{number}", std::process::id()));
-        // fails if it exists, so another user's directory is never used
-        fs::create_dir(&path)?;
-        Ok(Self(path))
+        private_directory::temporary("unisono-doctor-").map(Self)
     }
 
     pub(super) fn file(&self, name: &str, text: &str) -> std::io::Result<PathBuf> {
-        let path = self.0.join(name);
+        let path = self.path(name);
         fs::write(&path, text)?;
         Ok(path)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for ScratchDirectory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join(name)
     }
 }
 
