@@ -592,6 +592,39 @@ class Trouble(WithBroker):
             supplier.close()
             consumer.close()
 
+    def test_a_child_that_uses_its_copy_is_refused_and_leaves_the_parents_connection(self):
+        for at in (self.broker.shared, self.broker.at):
+            consumer, supplier = self.subscriber("forked", at=at), self.publisher("forked", at=at)
+            calls = {
+                "publish": lambda: supplier.publish("of the child"),
+                "try_publish": lambda: supplier.try_publish("of the child"),
+                "receive": lambda: consumer.receive(0.1),
+                "subscribe": lambda: unisono.Subscriber("more", client=consumer._client),
+                "statistics": lambda: consumer._client.statistics(),
+            }
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                for name, call in calls.items():
+                    try:
+                        call()
+                    except unisono.Gone as gone:
+                        name += f": {gone}"
+                    except unisono.Error as other:
+                        name += f" fails otherwise: {other}"
+                    os.write(writer, f"{name}\n".encode())
+                os._exit(0)
+            os.close(writer)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            with os.fdopen(reader) as said:
+                refusal = "the connection belongs to the parent of this forked process; connect anew"
+                self.assertEqual(said.read().splitlines(), [f"{name}: {refusal}" for name in calls])
+            for number in range(100):
+                supplier.publish(str(number))
+                self.assertEqual(self.event(consumer).text(), str(number))
+            supplier.close()
+            consumer.close()
+
     def test_a_client_that_connects_again_waits_for_a_broker_that_is_not_there_yet(self):
         self.broker.kill()
         later = threading.Timer(0.3, self.broker.start)

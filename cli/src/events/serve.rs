@@ -385,7 +385,7 @@ impl ServePlan<'_> {
     fn run(self) -> anyhow::Result<Statistics> {
         let Self { mut server, access, exposure, quiet, become_user, successor, .. } = self;
         let files = self.files.clone();
-        server.set_settings_reader(Box::new(move || files.read().map_err(|error| error.to_string())));
+        server.set_settings_reader(Box::new(move || files.read_again().map_err(|error| error.to_string())));
         let hides_names = server.has_permissions();
         interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
         let own = [BrokerAddress::Shared(default_socket())];

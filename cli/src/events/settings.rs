@@ -3,6 +3,7 @@
 use super::policy::policy;
 use crate::exit::Failure;
 use crate::user::user_id;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use unisono_broker::{Broker, BrokerSettings, Limits, Permissions, PermissionsError, Tokens};
@@ -47,6 +48,18 @@ impl SettingsFiles {
         Ok(BrokerSettings { permissions: permissions.transpose()?, tokens: tokens.transpose()?, policy })
     }
 
+    /// Reads and checks all files while the broker serves. Fails for a pipe, on which the broker would wait
+    /// for a writer, and which does not have what was read from it at the start any more.
+    pub(super) fn read_again(&self) -> anyhow::Result<BrokerSettings> {
+        for path in self.paths() {
+            if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+                let what = format!("cannot read {} again: it is no regular file", path.display());
+                return Err(Failure::Usage(what).into());
+            }
+        }
+        self.read()
+    }
+
     /// Creates a broker with these settings.
     pub(crate) fn broker(&self, limits: Limits) -> anyhow::Result<Broker> {
         let BrokerSettings { policy, permissions, tokens } = self.read()?;
@@ -76,4 +89,20 @@ fn parsed<T>(path: &Path, parse: impl Fn(&str) -> Result<T, PermissionsError>) -
     let text = read::text(path, read::HAND_WRITTEN)
         .map_err(|error| Failure::Usage(format!("cannot read {place}: {error}")))?;
     Ok(parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_not_waited_for_while_the_broker_serves() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("permissions");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().expect("coreutils");
+        assert!(made.success());
+        let files = SettingsFiles { permissions: Some(path), ..SettingsFiles::default() };
+        let error = files.read_again().err().expect("nobody writes").to_string();
+        assert!(error.ends_with("again: it is no regular file"), "{error}");
+    }
 }

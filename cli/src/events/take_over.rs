@@ -4,13 +4,19 @@ use super::in_words;
 use super::log::LogFlags;
 use super::user::NextUser;
 use crate::exit::Failure;
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::thread;
+use std::time::{Duration, Instant};
 use unisono_broker::{Server, SocketOrigin};
 use unisono_events_client::{BrokerAddress, Client, Error, Predecessor, default_socket};
 
 const ROOT: u32 = 0;
+/// The time for which this process asks again while another one takes over: as long as a large log takes to
+/// be read. Chosen, not measured.
+const RACE_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A broker that serves after another one.
 pub(super) struct Successor<'a> {
@@ -34,17 +40,22 @@ impl<'a> Successor<'a> {
                 return Err(Failure::Usage(what.to_owned()).into());
             }
         };
-        let client = match Client::connect_shared(&path) {
-            Ok(client) => client,
-            Err(Error::Nobody { .. }) => {
-                eprintln!("note: no broker serves at {}, so none is taken over", path.display());
-                return Ok(None);
+        let until = Instant::now() + RACE_TIMEOUT;
+        let predecessor = loop {
+            match Client::connect_shared(&path).and_then(Client::take_over) {
+                Ok(predecessor) => break predecessor,
+                Err(Error::Nobody { .. }) => {
+                    eprintln!("note: no broker serves at {}, so none is taken over", path.display());
+                    return Ok(None);
+                }
+                // another process has just taken over, and serves at the same socket
+                Err(Error::Broken(_)) if Instant::now() < until => thread::sleep(RETRY_INTERVAL),
+                Err(error) => {
+                    let what = || format!("cannot take over from the broker at {}", path.display());
+                    return Err(in_words(error)).with_context(what);
+                }
             }
-            Err(error) => return Err(in_words(error)),
         };
-        let predecessor = client.take_over().map_err(in_words);
-        let predecessor =
-            predecessor.with_context(|| format!("cannot take over from the broker at {}", path.display()))?;
         if let Some(theirs) = predecessor.log()
             && log.path().and_then(|ours| fs::canonicalize(ours).ok()).as_deref() != Some(theirs)
         {
@@ -71,7 +82,10 @@ impl<'a> Successor<'a> {
     /// Has the other broker serve nobody any more, and opens the log. The other broker serves on if this
     /// process fails before the returned value's end.
     pub(super) fn release(mut self, server: &mut Server) -> anyhow::Result<Predecessor> {
-        self.predecessor.release().map_err(in_words)?;
+        self.predecessor.release().map_err(|error| match error {
+            Error::Broken(_) => anyhow!("another process has taken over meanwhile; start again"),
+            other => in_words(other),
+        })?;
         self.log.add_to(server.broker_mut())?;
         server.own_inherited_names();
         Ok(self.predecessor)

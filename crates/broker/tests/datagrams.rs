@@ -2,7 +2,7 @@
 //! unknown senders.
 
 use crate::common::authority::Authority;
-use crate::common::{broker, event, with_server};
+use crate::common::{broker, event, notice, with_server};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use unisono_broker::{Exposure, Permissions, TlsCertificates, TlsService, Uncertified};
 use unisono_events_client::{
-    Advertisement, BrokerAddress, CertifiedFiles, Client, Error, EventDraft, SubscriptionSpec, TlsAddress,
+    Advertisement, AgainSpec, BrokerAddress, CertifiedFiles, Client, Error, EventDraft, NoticeText,
+    SubscriptionSpec, TlsAddress, WhenFull,
 };
 use unisono_events_wire::TlsClient;
 use unisono_events_wire::datagram::{DatagramDoor, DatagramLink, Knock, LinkEnd};
@@ -399,6 +400,37 @@ fn events_pass_by_udp_and_a_program_that_leaves_frees_its_place() {
         let start = Instant::now();
         while one.statistics().expect("it answers").clients > 1 {
             assert!(start.elapsed() < Duration::from_secs(20), "the others are still there");
+        }
+    });
+}
+
+#[test]
+fn events_of_a_program_that_has_gone_wait_for_room_by_udp_too() {
+    with_udp(None, |place, _| {
+        let again = Some(AgainSpec { after_ns: 60_000_000_000, attempts: 9, window: 1 });
+        let (queue_events, full) = (4, WhenFull::BlockSupplier);
+        // the events of the first case are there before the end; the last ones of the second are on their way
+        for (events, length) in [(200_u64, 8), (40, 20_000)] {
+            let mut consumer = Client::connect_udp(&place(None)).expect("it listens");
+            let spec = SubscriptionSpec { again, queue_events, full, ..SubscriptionSpec::new("late") };
+            consumer.subscribe(&spec).expect("it fits");
+            let mut supplier = Client::connect_udp(&place(None)).expect("it listens");
+            let advertisement = Advertisement { reliable: true, ..Advertisement::new("late") };
+            let topic = supplier.advertise(&advertisement).expect("a topic");
+            let payload = |number: u64| [&number.to_le_bytes()[..], &vec![7; length - 8]].concat();
+            for number in 0..events {
+                supplier.publish(topic, &EventDraft::new(&payload(number))).expect("it leaves");
+            }
+            drop(supplier);
+            // the broker notices the end while the consumer has no room
+            std::thread::sleep(Duration::from_millis(300));
+            for number in 0..events {
+                let event = event(&mut consumer);
+                assert!(*event.payload.bytes() == payload(number)[..], "event {number} of {events}");
+                consumer.acknowledge(&event).expect("it leaves");
+            }
+            let left = notice(&mut consumer);
+            assert!(matches!(left, NoticeText::Gone { died: false, .. }), "its goodbye was read: {left:?}");
         }
     });
 }

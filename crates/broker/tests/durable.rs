@@ -8,8 +8,8 @@ use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{Broker, ClientId, Limits, OWNER, Received, Server, Task};
 use unisono_events_client::{
     Advertisement, AgainSpec, BrokerAddress, ChannelWait, Client, ClientOptions, Durability, Error,
-    EventDraft, KeptHistory, LogStatistics, NoticeText, PublishOutcome, ReceivedEvent, Reception, ResumeSpec,
-    SubscriptionSpec, now,
+    EventDraft, KeptHistory, LogStatistics, NoticeText, PayloadForm, PublishOutcome, ReceivedEvent,
+    Reception, ResumeSpec, SubscriptionSpec, now,
 };
 use unisono_events_wire::Frame;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
@@ -475,6 +475,53 @@ fn who_asks_for_types_is_told_them_by_the_broker_and_out_of_the_log() {
             let came = kinds.map(|_| event(&mut reading).event_type);
             assert_eq!(came.each_ref().map(Option::as_deref), kinds);
         })],
+    );
+}
+
+/// Returns the content type and the schema of the next event.
+fn form(client: &mut Client) -> (Option<String>, Option<String>) {
+    let event = event(client);
+    (event.content_type().map(str::to_owned), event.schema().map(str::to_owned))
+}
+
+#[test]
+fn the_form_of_payloads_is_in_the_log_and_outlives_a_restart() {
+    let cbor = || (Some("application/cbor".to_owned()), Some("Reading".to_owned()));
+    let publish_typed = move |unix: &Path| {
+        let (content_type, schema) = cbor();
+        let kept = Advertisement {
+            content: PayloadForm { content_type, schema },
+            durability: Durability::Written,
+            history: KeptHistory::Last(1),
+            ..Advertisement::new("kept/1")
+        };
+        let mut supplier = client(unix);
+        let topic = supplier.advertise(&kept).expect("a topic");
+        supplier.try_publish(topic, &EventDraft::new(b"x")).expect("it is taken");
+    };
+    let resuming = || {
+        let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() };
+        SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::new("kept/+") }
+    };
+    with_brokers(
+        WIDE,
+        vec![
+            Box::new(publish_typed),
+            Box::new(move |unix| {
+                let mut late = client(unix);
+                late.subscribe(&SubscriptionSpec::new("kept/+")).expect("it fits");
+                assert_eq!(form(&mut late), cbor(), "what the topic keeps");
+                let mut reader = client(unix);
+                reader.subscribe(&resuming()).expect("it fits");
+                assert_eq!(form(&mut reader), cbor(), "out of the log");
+                // the form is the supplier's, and the former one ended with its broker
+                let mut plain = client(unix);
+                let again = Advertisement { history: KeptHistory::Last(1), ..Advertisement::new("kept/1") };
+                let topic = plain.advertise(&again).expect("a topic");
+                plain.try_publish(topic, &EventDraft::new(b"y")).expect("it is taken");
+                assert_eq!([form(&mut late), form(&mut reader)], [(None, None), (None, None)]);
+            }),
+        ],
     );
 }
 

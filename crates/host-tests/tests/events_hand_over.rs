@@ -5,22 +5,28 @@
 //! sessions (`events_sessions.rs`).
 
 use crate::events_sessions::{MqttLink, read, write};
+use crate::servers::certificates;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use unisono_events_client::{Advertisement, Client, Durability, EventDraft};
+use unisono_events_client::{
+    Advertisement, BrokerAddress, Client, ClientOptions, Durability, Error, EventDraft, NoticeText,
+    Reception, ResumeSpec, SubscriptionSpec, TlsAddress,
+};
 use unisono_host_tests::ports::free_ports;
-use unisono_host_tests::{TestOutcome, host_tests, one_in, program};
+use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
 
 /// Hand-overs, and kills during hand-overs.
 const HAND_OVERS: u32 = 20;
+const RECONNECT_TIME: Duration = Duration::from_secs(60);
 
 /// The addresses and the log that all brokers of a test share.
 struct SharedPlace {
@@ -208,6 +214,107 @@ fn brokers_take_over_from_each_other_without_a_loss_and_no_connection_is_refused
     Ok(())
 }
 
+/// Publishes numbers until the end, and then [`LAST`], over a connection that is made again. Returns the count
+/// of acknowledged numbers.
+fn publish_over(at: &BrokerAddress, name: &str, is_over: &AtomicBool) -> u64 {
+    let mut client = ClientOptions::new().reconnecting(RECONNECT_TIME).connect(at).expect("it serves");
+    let writer = Some(format!("{name}-writer"));
+    let spec = Advertisement { durability: Durability::Written, writer, ..Advertisement::new(name) };
+    let topic = client.advertise(&spec).expect("a topic");
+    let mut publish = |payload: u64, number| loop {
+        let payload = payload.to_le_bytes();
+        let receipt = client.publish_with_receipt(topic, &EventDraft::new(&payload), Some(number));
+        match receipt.and_then(|receipt| client.outcome(receipt)) {
+            Ok(_) => return,
+            Err(Error::Unanswered) => {} // the log takes each number once
+            Err(error) => panic!("{name}: {error}"),
+        }
+    };
+    for number in 1.. {
+        if is_over.load(Ordering::Relaxed) {
+            publish(LAST, number);
+            return number - 1;
+        }
+        publish(number, number);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    unreachable!("2^64 numbers")
+}
+
+/// Receives and acknowledges numbers until [`LAST`] comes. Returns them, and the number of reconnections.
+fn receive_over(at: &BrokerAddress, name: &str) -> (BTreeSet<u64>, u32) {
+    let mut client = ClientOptions::new().reconnecting(RECONNECT_TIME).connect(at).expect("it serves");
+    let resume = ResumeSpec { name: format!("{name}-reader"), after: Some(0), ..ResumeSpec::default() };
+    client
+        .subscribe(&SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::new(name) })
+        .expect("fits");
+    let (mut got, mut reconnections) = (BTreeSet::new(), 0);
+    loop {
+        match client.receive(None).expect("it reconnects").expect("no time limit") {
+            Reception::Event(event) => {
+                client.acknowledge(&event).expect("it reconnects");
+                match u64::from_le_bytes(event.payload.bytes()[..].try_into().expect("eight bytes")) {
+                    LAST => return (got, reconnections),
+                    number => drop(got.insert(number)),
+                }
+            }
+            Reception::Reconnected { .. } => reconnections += 1,
+            Reception::Notice { notice: NoticeText::Gone { .. }, .. } => {}
+            other => panic!("{name}: nothing is lost: {other:?}"),
+        }
+    }
+}
+
+fn programs_over_tls_and_udp_lose_nothing_when_a_broker_takes_over() -> TestOutcome {
+    require::program("openssl", "apt-get install openssl")?;
+    let place = SharedPlace::new();
+    let directory = place.directory.path();
+    // the user that the broker becomes reads the certificates again
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o711)).expect("it is ours");
+    certificates(directory);
+    let [tls, udp] = free_ports();
+    let at = |address| TlsAddress {
+        host: "localhost".to_owned(),
+        address,
+        authority: Some(directory.join("ca.crt")),
+        own: None,
+        token: None,
+    };
+    let path = |name: &str| directory.join(name).display().to_string();
+    let (certificate, key) = (path("broker.crt"), path("broker.key"));
+    let [by_tls, by_udp] = [format!("tls:{tls}"), format!("udp:{udp}")];
+    let options = ["--listen", &by_tls, "--listen", &by_udp, "--certificate", &certificate, "--key", &key];
+    let taking_over = [&options[..], &["--take-over"]].concat();
+    let mut broker = place.survivor(vec![place.serve(&options)]);
+    let is_over = AtomicBool::new(false);
+    let addresses = [("tls", BrokerAddress::Tls(at(tls))), ("udp", BrokerAddress::Udp(at(udp)))];
+    std::thread::scope(|scope| {
+        let parties = addresses.each_ref().map(|(name, at)| {
+            let is_over = &is_over;
+            let receiver = scope.spawn(move || receive_over(at, name));
+            (*name, scope.spawn(move || publish_over(at, name, is_over)), receiver)
+        });
+        let hand_overs = (0..HAND_OVERS).step_by(one_in(5)).count() as u32;
+        for _ in 0..hand_overs {
+            std::thread::sleep(Duration::from_millis(400));
+            let next = place.serve(&taking_over);
+            assert!(broker.wait().expect("it is a child").success(), "it ends by itself");
+            broker = next;
+        }
+        std::thread::sleep(Duration::from_millis(400));
+        is_over.store(true, Ordering::Relaxed);
+        for (name, publisher, receiver) in parties {
+            let acknowledged = publisher.join().expect("it writes");
+            let (got, reconnections) = receiver.join().expect("it reads");
+            assert!(acknowledged > 20, "{name}: {acknowledged} events");
+            assert_eq!(got, (1..=acknowledged).collect(), "{name}: what was acknowledged comes");
+            assert!(reconnections > 0 && reconnections <= hand_overs, "{name}: {reconnections}");
+        }
+    });
+    kill(&mut broker);
+    Ok(())
+}
+
 fn a_broker_that_is_killed_during_a_hand_over_costs_no_acknowledged_event_and_no_session() -> TestOutcome {
     let place = SharedPlace::new();
     let first = place.survivor(vec![place.serve(&[])]);
@@ -222,6 +329,28 @@ fn a_broker_that_is_killed_during_a_hand_over_costs_no_acknowledged_event_and_no
         broker
     };
     without_a_loss(&place, first, brokers, false);
+    Ok(())
+}
+
+fn of_brokers_that_take_over_at_the_same_time_one_serves_and_the_others_say_why_not() -> TestOutcome {
+    let place = SharedPlace::new();
+    let mut brokers = vec![place.survivor(vec![place.serve(&[])])];
+    for _ in 0..5 {
+        brokers.extend((0..4).map(|_| place.serve(&["--take-over"])));
+        let mut ended = Vec::new();
+        while brokers.len() > 1 {
+            match brokers.iter_mut().position(|broker| broker.try_wait().expect("it is a child").is_some()) {
+                Some(at) => ended.push(brokers.swap_remove(at).wait_with_output().expect("it is a child")),
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        for broker in ended.iter().filter(|broker| !broker.status.success()) {
+            let said = String::from_utf8_lossy(&broker.stderr);
+            assert!(said.contains("another process has") && said.contains("start again"), "{said}");
+        }
+        assert!(place.answers(), "the last one serves");
+    }
+    kill(&mut brokers[0]);
     Ok(())
 }
 
@@ -299,6 +428,8 @@ fn sockets_of_systemd_serve_the_options_that_name_their_addresses_and_wait_for_t
 host_tests![needs Nothing;
     brokers_take_over_from_each_other_without_a_loss_and_no_connection_is_refused within 180,
     a_broker_that_is_killed_during_a_hand_over_costs_no_acknowledged_event_and_no_session within 180,
+    programs_over_tls_and_udp_lose_nothing_when_a_broker_takes_over within 180,
+    of_brokers_that_take_over_at_the_same_time_one_serves_and_the_others_say_why_not within 120,
     a_broker_that_cannot_start_leaves_the_other_one_with_all_its_connections within 60,
     sockets_of_systemd_serve_the_options_that_name_their_addresses_and_wait_for_the_next_broker within 60,
 ];

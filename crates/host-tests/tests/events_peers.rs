@@ -12,6 +12,10 @@ use unisono_host_tests::hosts::Hosts;
 use unisono_host_tests::processes::until;
 use unisono_host_tests::{TestOutcome, host_tests, program};
 
+/// Consumers whose next events come after the cut, at different times between two checks of the broker: the
+/// kernel's first attempt to send such an event (after 200 ms) comes before or after a check (every 400 ms).
+const CONSUMERS: usize = 8;
+
 /// A process that is killed when the test ends.
 struct Killed(Child);
 
@@ -91,19 +95,30 @@ fn a_standby_is_heard_when_the_cable_of_an_owner_that_gets_events_is_cut() -> Te
     let directory = tempfile::tempdir().expect("a scratch directory");
     let (_broker, socket, address) = broker(&hosts, directory.path());
     let _owner = owner(&hosts, &address);
-    let mut subscribes = hosts.command(1, &program::unisono());
-    subscribes.args(["events", "subscribe", "flow", "--at", &address]);
-    let mut consumer = start(subscribes);
+    let mut consumers: Vec<Killed> = (0..CONSUMERS)
+        .map(|number| {
+            let mut subscribes = hosts.command(1, &program::unisono());
+            subscribes.args(["events", "subscribe", &format!("flow/{number}"), "--at", &address]);
+            start(subscribes)
+        })
+        .collect();
     let (mut standby, topic) = standby(&socket);
-    let flow = standby.advertise(&Advertisement::new("flow")).expect("a topic");
+    let flow = |number| Advertisement::new(&format!("flow/{number}"));
+    let flows: Vec<_> =
+        (0..CONSUMERS).map(|number| standby.advertise(&flow(number)).expect("a topic")).collect();
     let event = EventDraft::new(b"on its way");
-    let consumers = |standby: &mut Client| standby.statistics().expect("it answers").consumers.len();
-    until("both consumers are there", || consumers(&mut standby) == 2);
+    let count = |standby: &mut Client| standby.statistics().expect("it answers").consumers.len();
+    until("all consumers are there", || count(&mut standby) == CONSUMERS + 1);
     hosts.cut();
-    standby.publish(flow, &event).expect("the broker is there");
+    for flow in flows {
+        standby.publish(flow, &event).expect("the broker is there");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     takes_over(&mut standby, topic);
-    until("the consumer is missed", || consumers(&mut standby) == 1);
-    until("the consumer is told", || consumer.0.try_wait().expect("it can be asked").is_some());
+    until("the consumers are missed", || count(&mut standby) == 1);
+    for consumer in &mut consumers {
+        until("the consumer is told", || consumer.0.try_wait().expect("it can be asked").is_some());
+    }
     Ok(())
 }
 

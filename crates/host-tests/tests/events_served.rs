@@ -437,7 +437,47 @@ fn three(a: &str, b: &str, c: &str) -> (String, String, String) {
     (a.to_owned(), b.to_owned(), c.to_owned())
 }
 
+/// The maximum memory of the broker for an idle program with a subscription, in KiB. With a buffer of its own
+/// for incoming frames, it takes 80 KiB.
+const MAX_IDLE: u64 = 8;
+
+/// Returns the memory that belongs to a process alone, in KiB.
+fn own_memory(process: &Killed) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("Linux 4.5");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("KiB")
+}
+
+fn idle_programs_take_little_memory_and_leave_it_to_others() -> TestOutcome {
+    const PROGRAMS: u64 = 400;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let [port] = free_ports();
+    let (unix, tcp) = (format!("unix:{}", scratch.path().join("bus").display()), format!("tcp:{port}"));
+    for address in [&unix, &tcp] {
+        let broker = events(&["serve", "--clients", "2000", "--listen", &unix, "--listen", &tcp]);
+        let idle = || {
+            let mut client = connect(address);
+            client.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
+            client
+        };
+        let mut first = idle();
+        let before = own_memory(&broker);
+        // the memory of programs that have left is for those that come
+        for _ in 0..2 {
+            let programs: Vec<Client> = (0..PROGRAMS).map(|_| idle()).collect();
+            let each = (own_memory(&broker) - before) / PROGRAMS;
+            assert!(each <= MAX_IDLE, "{each} KiB for a program at {address}");
+            drop(programs);
+            while first.statistics().expect("it serves").clients > 1 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+    Ok(())
+}
+
 host_tests![needs Nothing;
+    idle_programs_take_little_memory_and_leave_it_to_others within 120,
     a_weaker_supplier_goes_on_where_the_stronger_one_was_killed within 120,
     what_one_program_publishes_another_prints_over_each_transport within 120,
     a_party_that_is_killed_leaves_nothing_and_nobody_else_notices within 120,

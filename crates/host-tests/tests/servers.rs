@@ -185,7 +185,7 @@ fn the_gang_daemon_without_rules_outlives_hangups() -> TestOutcome {
 
 /// Makes certificates for a broker in a directory: `broker.crt` and its key, signed by the authority
 /// `ca.crt`.
-fn certificates(directory: &Path) {
+pub(crate) fn certificates(directory: &Path) {
     let script = "
         set -e
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt \

@@ -74,6 +74,7 @@ impl EventsError {
                 | Broker::NobodyHere { .. }
                 | Broker::NobodyServes { .. }
                 | Broker::SentAway(_)
+                | Broker::Forked
                 | Broker::Broken(_) => CallStatus::Gone,
                 Broker::Refused(_) | Broker::Rejected(_) | Broker::Closed(_) | Broker::RequestFailed(_) => {
                     CallStatus::Refused

@@ -95,7 +95,7 @@ impl<'a> WebPages<'a> {
     }
 
     pub(super) fn page(&self, request: &PageRequest) -> PageAnswer {
-        if self.host_check == HostCheck::Address && !request.host.as_deref().is_some_and(is_own_address) {
+        if self.host_check == HostCheck::Address && !request.host.as_deref().is_none_or(is_own_address) {
             return PageAnswer::wrong_host("ask for the address itself, such as http://127.0.0.1:9471/");
         }
         match (&*request.path, self.set) {
@@ -135,12 +135,13 @@ impl<'a> WebPages<'a> {
 }
 
 /// Whether a client has asked for `localhost` or an address, and not for a name that somebody else chooses.
+/// Browsers always name a host; monitoring programs that speak HTTP 1.0 do not.
 fn is_own_address(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
-    name == "localhost" || name.parse::<IpAddr>().is_ok()
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 #[cfg(test)]
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_page_of_another_site_gets_nothing_by_a_name_of_its_own_for_this_host() {
-        for host in ["127.0.0.1:9471", "localhost", "localhost:9471", "[::1]:9471"] {
+        for host in ["127.0.0.1:9471", "localhost", "localhost:9471", "LOCALHOST", "[::1]:9471"] {
             assert!(is_own_address(host), "{host}");
         }
         for host in ["evil.example", "evil.example:9471", "localhost.evil.example", "", "[evil]"] {

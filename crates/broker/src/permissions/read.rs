@@ -68,6 +68,11 @@ impl Permissions {
     /// The text is not a valid file of rules.
     pub fn parse(text: &str, user: &dyn Fn(&str) -> Option<u32>) -> Result<Self, PermissionsError> {
         let written: WrittenPermissions = read(text)?;
+        // a file that a full disk or an editor has cut would lock out everybody, also the one who mends it
+        if written.allow.is_empty() {
+            let what = "there is no rule, so nobody could connect; write at least one [[allow]]";
+            return Err(PermissionsError { at: Position::at_offset(text, 0), what: what.to_owned() });
+        }
         let (mut rules, mut classes) = (Vec::new(), Vec::new());
         for rule in written.allow {
             let subjects = rule.who.iter().map(|who| subject(text, who, user));
@@ -227,6 +232,8 @@ mod tests {
             ("[[allow]]\nwho = [\"*\"]\nrate = 0", "3:8: a rate of 0"),
             ("[[allow]]\nwho = [\"*\"]\npublishes = []", "3:1: unknown field `publishes`"),
             ("[[allow]]\npublish = []", "1:1: missing field `who`"),
+            ("", "1:1: there is no rule"),
+            ("allow = []", "1:1: there is no rule"),
             ("[[allow]]\nwho = [\"*\"]\nnames = [\"a\", \"\"]", "3:15: an empty name"),
             (
                 "[[allow]]\nwho = [\"*\"]\nnames = [\"jobs-*\"]",

@@ -61,6 +61,7 @@ impl Server {
                 Framing::Mqtt => Limits::CONNECT,
             };
             self.clients.insert(id, ServedClient::new(transport, greeting, self.broker.buffer_share(id)));
+            self.note_transport(id);
         }
     }
 }

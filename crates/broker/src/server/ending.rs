@@ -56,6 +56,7 @@ impl Server {
 
     /// Forgets a program whose connection has no more frames.
     pub(super) fn drop_client(&mut self, id: ClientId) {
+        self.beyond_epoll.remove(&id);
         if self.clients.remove(&id).is_some() {
             let tenant = self.broker.tenant(id);
             self.broker.gone(clock::now(), id);

@@ -90,6 +90,9 @@ pub struct Server {
     clients: NumberMap<ClientId, ServedClient>,
     paths: NumberMap<PathId, OutgoingSocket>,
     next_client: u32,
+    /// Programs whose frames may come without making their descriptors ready, in shared memory or in QUIC's
+    /// buffers. Only these are visited in every turn.
+    beyond_epoll: BTreeSet<ClientId>,
     /// Programs with frames that have arrived but have not been taken.
     unfinished: BTreeSet<ClientId>,
     /// Programs whose tenant has used its part of this turn. The front program is served first in the next
@@ -147,6 +150,7 @@ impl Server {
             clients: NumberMap::default(),
             paths: NumberMap::default(),
             next_client: 0,
+            beyond_epoll: BTreeSet::new(),
             unfinished: BTreeSet::new(),
             deferred: VecDeque::new(),
             slices: TurnSlices::default(),
@@ -242,19 +246,21 @@ impl Server {
                     std::thread::yield_now(); // the program that is awaited may need this processor
                 }
                 // programs whose transports cannot tell whether a frame has come are reported by epoll
-                let came = self.clients.iter().filter(|(id, client)| {
+                let polled = || self.beyond_epoll.iter().filter_map(|id| Some((*id, self.clients.get(id)?)));
+                let came = polled().filter(|(id, client)| {
                     client.transport.has_come() == Some(true) && !self.blocked.contains(id)
                 });
-                let came: Vec<ClientId> = came.map(|(id, _)| *id).collect();
+                let came: Vec<ClientId> = came.map(|(id, _)| id).collect();
                 self.stay_awake(!came.is_empty());
                 came.into_iter().for_each(|id| self.client(id, EventFlags::IN));
                 // A full ring signals room only to a broker that sleeps, so rings are flushed here; epoll
                 // reports sockets.
-                let kept = self
-                    .clients
-                    .iter()
-                    .filter(|(_, client)| client.keeps_frames() && client.transport.has_come().is_some());
-                self.unflushed_clients.extend(kept.map(|(id, _)| *id));
+                let kept = self.beyond_epoll.iter().filter(|id| {
+                    self.clients
+                        .get(id)
+                        .is_some_and(|client| client.keeps_frames() && client.transport.has_come().is_some())
+                });
+                self.unflushed_clients.extend(kept);
             }
         }
         // the log belongs to the process that has taken over
@@ -307,8 +313,8 @@ impl Server {
         let mut may = sleeps;
         if sleeps {
             // every transport must learn of the sleep, also those after a transport that may not wait
-            for (id, client) in &mut self.clients {
-                if !client.may_wait() {
+            for id in &self.beyond_epoll {
+                if self.clients.get_mut(id).is_some_and(|client| !client.may_wait()) {
                     may = false;
                     self.unfinished.insert(*id);
                 }
@@ -411,6 +417,7 @@ impl Server {
                 Task::TakeOver { client, step } => self.take_over(client, step),
                 Task::Forget { link } => drop(self.links.remove(&link)),
                 Task::SendAway { client: id } => {
+                    self.beyond_epoll.remove(&id);
                     if let Some(mut client) = self.clients.remove(&id) {
                         client.transport.close();
                     }
@@ -494,6 +501,15 @@ impl Server {
         }
     }
 
+    /// Notes whether epoll reports all frames of a program's transport.
+    fn note_transport(&mut self, id: ClientId) {
+        let poll_for = self.clients.get(&id).map(|client| client.transport.poll_for());
+        match poll_for {
+            Some(PollFor::Rings | PollFor::Anything) => drop(self.beyond_epoll.insert(id)),
+            _ => drop(self.beyond_epoll.remove(&id)),
+        }
+    }
+
     /// Handles readiness of a program's descriptor.
     fn wake(&mut self, id: ClientId, flags: EventFlags) {
         let Some(client) = self.clients.get_mut(&id) else { return };
@@ -509,9 +525,11 @@ impl Server {
                 if client.transport.passes() {
                     self.broker.passes_descriptors(id);
                 }
+                self.note_transport(id);
             }
             Err(error) => return self.lose(id, &error),
         }
+        let Some(client) = self.clients.get_mut(&id) else { return };
         match client.transport.woken() {
             Ok(()) => self.client(id, flags),
             Err(error) => {

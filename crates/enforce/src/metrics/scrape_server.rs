@@ -380,14 +380,15 @@ fn reply(
     let head = request_head(stream, Instant::now() + TIMEOUT)?;
     let mut lines = head.lines();
     let request = lines.next().unwrap_or_default();
-    let host = lines.filter_map(|line| line.split_once(':'));
-    let mut host = host.filter(|(name, _)| name.eq_ignore_ascii_case("host"));
-    let host = host.next().map(|(_, host)| host.trim().to_owned());
+    let fields = lines.filter_map(|line| line.split_once(':'));
+    let mut hosts = fields.filter(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let host = hosts.next().map(|(_, host)| host.trim().to_owned());
     if !has_place() {
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     let mut words = request.split(' ');
     let PageAnswer { status, kind, body } = match (words.next(), words.next()) {
+        _ if hosts.next().is_some() => PageAnswer::error("400 Bad Request", "two hosts"),
         (Some("GET" | "HEAD"), Some(path)) => {
             page(&PageRequest { path: path.split('?').next().unwrap_or_default().to_owned(), host })
         }

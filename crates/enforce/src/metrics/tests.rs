@@ -145,6 +145,8 @@ fn a_client_that_says_nothing_holds_up_no_scrape() {
         );
         assert!(answer.ends_with("\r\n\r\n# EOF\n"), "{answer}");
         assert!(ask(&address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        let two = "GET /metrics HTTP/1.1\r\nHost: here\r\nhost: there\r\n\r\n";
+        assert!(ask(&address, two).starts_with("HTTP/1.1 400 "), "RFC 9112, section 3.2");
         assert!(ask(&address, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         over.store(true, Ordering::Relaxed);
         drop(silent);

@@ -259,6 +259,7 @@ impl Client {
         event: PublishReceipt,
         timeout: StdDuration,
     ) -> Result<Option<PublishedEvent>, Error> {
+        self.check_owner()?;
         if event.connection != self.connection {
             let answer = self.answers.remove(&(event.topic, event.token));
             return answer.map_or(Err(Error::Unanswered), |answer| into_published(answer).map(Some));
@@ -429,6 +430,7 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn receive(&mut self, timeout: Option<StdDuration>) -> Result<Option<Reception>, Error> {
+        self.check_owner()?;
         if self.reconnect.is_none() {
             return self.receive_connected(timeout);
         }
@@ -471,6 +473,7 @@ impl Client {
     /// The broker is gone.
     pub fn acknowledge(&mut self, event: &ReceivedEvent) -> Result<(), Error> {
         let Some(delivery) = event.delivery else { return Ok(()) };
+        self.check_owner()?;
         let consumer = event.subscription.0;
         let position =
             self.reconnect.as_mut().is_some_and(|reconnect| reconnect.acknowledged(consumer, delivery));

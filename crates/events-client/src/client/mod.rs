@@ -53,7 +53,6 @@ use best_effort::BestEffortReading;
 use direct::ClientRings;
 use received::CorrelatedParts;
 use reconnect::ReconnectState;
-use rustix::process::{Pid, getpid};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -70,6 +69,7 @@ use unisono_events_wire::{EventOrder, NoticeText, PayloadForm};
 use unisono_events_wire::{Greeting, WelcomeTerms};
 use unisono_events_wire::{ReloadReport, Statistics, TakeOverReport};
 use unisono_linux::clock::{self, Duration, Instant};
+use unisono_linux::fork;
 
 /// The maximum frame size until the broker has announced its own: more than the broker's default.
 const MAX_FRAME_BYTES: usize = 64 << 20;
@@ -146,8 +146,8 @@ pub struct Client {
     interrupt: InterruptPoll,
     /// The time until which the event that is being published may wait for room.
     room_until: Option<StdInstant>,
-    /// The process that connected. Its forked children have copies of the connection.
-    process: Pid,
+    /// The generation of the process that connected. Its forked children have copies of the connection.
+    generation: u64,
 }
 
 impl Client {
@@ -191,7 +191,7 @@ impl Client {
             head: Vec::new(),
             interrupt: InterruptPoll::default(),
             room_until: None,
-            process: getpid(),
+            generation: fork::generation(),
         };
         client.send_frame(&Frame::Hello(greeting))?;
         client.transport.compress_heads();
@@ -308,7 +308,12 @@ impl Client {
 
     /// Returns whether this is the copy in a forked child: the connection belongs to the parent.
     fn is_copy(&self) -> bool {
-        getpid() != self.process
+        fork::generation() != self.generation
+    }
+
+    /// Fails in a forked child, where each call would take frames from the parent or mix frames into its own.
+    fn check_owner(&self) -> Result<(), Error> {
+        if self.is_copy() { Err(Error::Forked) } else { Ok(()) }
     }
 
     fn number(&mut self) -> u32 {
@@ -318,6 +323,7 @@ impl Client {
 
     /// Sends a frame at once.
     fn send_frame(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
+        self.check_owner()?;
         let mut head = std::mem::take(&mut self.head);
         head.clear();
         frame.write(&mut head);

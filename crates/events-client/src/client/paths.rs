@@ -106,6 +106,7 @@ impl Client {
     /// # Errors
     /// The errors of [`send`](Self::send).
     pub fn try_send(&mut self, path: PathHandle, payload: &[u8], deadline: Instant) -> Result<bool, Error> {
+        self.check_owner()?;
         if payload.len() > self.path_largest() {
             return Err(Error::TooLong { length: payload.len(), most: self.path_largest() });
         }

@@ -264,9 +264,10 @@ impl Client {
     /// Reconnects if necessary. Returns false if that has not succeeded by `until`.
     ///
     /// # Errors
-    /// The time limit for reconnecting has passed.
+    /// The time limit for reconnecting has passed, or this is a forked child.
     pub(super) fn wait_reconnected(&mut self, until: Option<Instant>) -> Result<bool, Error> {
         loop {
+            self.check_owner()?;
             let Some(reconnect) = &mut self.reconnect else { return Ok(true) };
             let Some(away) = &mut reconnect.away else { return Ok(true) };
             let now = Instant::now();

@@ -110,6 +110,32 @@ pub fn mqtt_packet_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     if bytes.len() >= 5 { Err("a length of more than four bytes") } else { Ok(None) }
 }
 
+/// The inbox that the connections of a thread use in turns: a connection holds it from a read until all
+/// frames of that read are taken, and longer only if a frame has arrived in part. So a connection in which
+/// nothing waits takes no memory for incoming frames.
+mod shared_inbox {
+    use super::{HEADROOM, INTAKE};
+    use std::cell::Cell;
+
+    thread_local! {
+        static FREE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+
+    /// Returns the free inbox, or a new one. Its bytes have no meaning.
+    pub(super) fn take() -> Vec<u8> {
+        // a thread that ends has no free inbox any more
+        match FREE.try_with(Cell::take).unwrap_or_default() {
+            free if free.is_empty() => vec![0; HEADROOM + INTAKE],
+            free => free,
+        }
+    }
+
+    /// Keeps one free inbox for the next reader of the thread.
+    pub(super) fn give_back(inbox: Vec<u8>) {
+        let _ = FREE.try_with(|free| free.set(inbox));
+    }
+}
+
 /// One end of a stream.
 #[derive(Debug)]
 pub struct StreamTransport {
@@ -137,12 +163,14 @@ pub struct StreamTransport {
     /// halved when the kernel has no room for all bytes, and doubled when it has room for all.
     batch: usize,
     /// Received bytes: `inbox[start..end]` is not consumed yet. Before `start` there is room for a
-    /// decompressed head.
+    /// decompressed head. Empty while nothing waits, because the thread's connections share an inbox then.
     inbox: Vec<u8>,
     start: usize,
     end: usize,
     /// Whether the other end will send no more.
     ended: bool,
+    /// Whether frames were sent since the other end was last checked.
+    has_sent: bool,
     /// Whether the kernel gave fewer bytes at the last read than there was room for, because it had no more.
     drained: bool,
     /// The number of bytes that the kernel has given since `receive` last returned `None`.
@@ -233,10 +261,11 @@ impl StreamTransport {
             sent: 0,
             refused: 0,
             batch: BATCH,
-            inbox: vec![0; HEADROOM + INTAKE],
-            start: HEADROOM,
-            end: HEADROOM,
+            inbox: Vec::new(),
+            start: 0,
+            end: 0,
             ended: false,
+            has_sent: false,
             drained: false,
             taken_in: 0,
             stopped_early: false,
@@ -324,6 +353,15 @@ impl StreamTransport {
         }
     }
 
+    /// Gives the inbox back to the thread's other connections, if it is empty and no large frame has made it
+    /// grow.
+    fn rest(&mut self) {
+        if self.start == self.end && self.inbox.len() == HEADROOM + INTAKE {
+            (self.start, self.end) = (0, 0);
+            shared_inbox::give_back(std::mem::take(&mut self.inbox));
+        }
+    }
+
     /// Charges the buffer bytes beyond the fixed part of every connection.
     fn charge(&mut self, inbox: usize, outbox: usize) -> Result<(), TransportError> {
         let beyond = inbox.saturating_sub(HEADROOM + INTAKE) + outbox.saturating_sub(OUTBOX + BATCH);
@@ -337,11 +375,14 @@ impl StreamTransport {
     /// whether bytes came.
     fn take_in(&mut self) -> Result<bool, TransportError> {
         if self.start == self.end {
-            (self.start, self.end) = (HEADROOM, HEADROOM);
             if self.inbox.len() > KEPT {
-                self.inbox = vec![0; HEADROOM + INTAKE];
-                self.charge(self.inbox.len(), self.outbox.capacity())?;
+                self.inbox = Vec::new();
+                self.charge(0, self.outbox.capacity())?;
             }
+            if self.inbox.is_empty() {
+                self.inbox = shared_inbox::take();
+            }
+            (self.start, self.end) = (HEADROOM, HEADROOM);
         }
         let front = self.span()?;
         let needed = front.map_or(MAX_LENGTH_BYTES, |(_, end)| end);
@@ -401,6 +442,7 @@ impl FrameTransport for StreamTransport {
             self.charge(self.inbox.len(), self.outbox.len() + HEADROOM + bytes)?;
             self.outbox.reserve_exact(HEADROOM + bytes);
         }
+        self.has_sent = true;
         let mut outbox = std::mem::take(&mut self.outbox);
         self.put_front(head, payload.length(), &mut outbox);
         match payload {
@@ -462,6 +504,7 @@ impl FrameTransport for StreamTransport {
                         continue;
                     }
                     self.taken_in = 0;
+                    self.rest();
                     if self.stopped_early {
                         return Ok(None);
                     }
@@ -530,6 +573,10 @@ impl FrameTransport for StreamTransport {
     }
 
     fn check_peer(&mut self) -> Result<(), TransportError> {
+        // the outbox of a consumer that gets no events now is as large as its largest batch
+        if !std::mem::take(&mut self.has_sent) && self.waiting() == 0 {
+            (self.outbox, self.sent) = (Vec::new(), 0);
+        }
         match &mut self.peer {
             Some(peer) => peer.check(self.channel.as_fd()),
             None => Ok(()),
