@@ -57,7 +57,7 @@ pub use packet::{NO_DEADLINE, Packet};
 #[cfg(feature = "policy")]
 pub use policy::{
     DiskClass, Dscp, Facts, Flows, GroupShare, GroupShares, IpProtocol, LeafQueue, Matcher, Network,
-    NetworkError, Policy, PolicyError, Position, Rule, SocketClass,
+    NetworkError, Policy, PolicyError, Position, Rule, SocketClass, SoleCondition,
 };
 pub use processor::{Processor, Wants};
 pub use rate::{Rate, RateError};
