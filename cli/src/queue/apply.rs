@@ -286,11 +286,12 @@ fn json(
     check: bool,
     passage: Option<&Passage>,
 ) -> serde_json::Value {
+    let guarantees = policy.guarantees();
     let class = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
         let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
         json!({
             "name": class.name, "parent": parent.map(|parent| policy.hierarchy.class(parent).name.clone()),
-            "weight": class.weight.to_f64(), "guarantee": policy.guarantee(id),
+            "weight": class.weight.to_f64(), "guarantee": guarantees[id.index()],
             "ceiling": policy.ceiling(id).bits_per_second(), "default": id == policy.default,
         })
     };
@@ -304,6 +305,11 @@ fn json(
 
 fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
     let tree = &policy.hierarchy;
+    let guarantees = policy.guarantees();
+    let mut matchers = vec![Vec::new(); guarantees.len()];
+    for rule in &policy.rules {
+        matchers[rule.class.index()].push(rule.matcher.to_string());
+    }
     let mut table = format!("{:<24} {:>11} {:>11}   packets\n", "class", "guaranteed", "at most");
     for (id, class) in tree.classes().skip(1) {
         let mut depth = 0;
@@ -312,8 +318,7 @@ fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, ch
             depth += 1;
             at = tree.class(at).parent;
         }
-        let rules = policy.rules.iter().filter(|rule| rule.class == id);
-        let mut whose: Vec<String> = rules.map(|rule| rule.matcher.to_string()).collect();
+        let whose = &mut matchers[id.index()];
         if id == policy.default {
             whose.push("everything else".to_owned());
         }
@@ -321,7 +326,7 @@ fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, ch
             table,
             "{:<24} {:>11} {:>11}   {}",
             format!("{}{}", "  ".repeat(depth), class.name),
-            units::rate(policy.guarantee(id)),
+            units::rate(guarantees[id.index()]),
             units::rate(policy.ceiling(id).bits_per_second() as f64),
             whose.join(" ")
         );

@@ -82,9 +82,13 @@ impl fmt::Debug for Kernel {
     }
 }
 
-fn sources(policy: &Policy, senders: &SenderNumbers) -> Result<classifier::ProgramSources, Error> {
-    classifier::ProgramSources::for_policy(policy, cgroups::group_positions(policy, senders)?)
-        .map_err(|source| Error::System { what: "make the map of fragments", source })
+fn sources(
+    policy: &Policy,
+    senders: &SenderNumbers,
+    number: impl Fn(ClassId) -> u32,
+) -> Result<classifier::ProgramSources, Error> {
+    classifier::ProgramSources::for_policy(policy, cgroups::group_positions(policy, senders)?, number)
+        .map_err(|source| Error::System { what: "make the maps of the classifier", source })
 }
 
 /// A policy that is checked and loaded, but not in force.
@@ -190,7 +194,9 @@ impl Kernel {
             self.site.notes.extend(ingress_redirect::earlier_notes(host, &self.site.side.device)?);
         }
         let own_priority = (!is_incoming).then(own_priority::program).transpose()?;
-        let mut sources = sources(policy, &self.site.senders)?;
+        let number = |class: ClassId| htb_classes::packet_class(&numbers, &tree.class(class).name);
+        let handle = |class: ClassId| htb_classes::class_handle(number(class));
+        let mut sources = sources(policy, &self.site.senders, handle)?;
         let stored = sockets::stored(policy, &numbers, before.and_then(|before| before.sockets))?;
         let (mut leaves, mut sockets) = (Vec::new(), None);
         if let Some(stored) = stored {
@@ -199,8 +205,7 @@ impl Kernel {
         }
         let weights = group_weights::weights(policy)?;
         self.site.notes.extend(group_weights::io_note(policy));
-        let number = |class: ClassId| htb_classes::packet_class(&numbers, &tree.class(class).name);
-        let program = classifier::write(policy, &sources, |class| htb_classes::class_handle(number(class)));
+        let program = classifier::write(policy, &sources, handle);
         let Some(program) = program else {
             return Err(Error::BackendUnsupported {
                 what: "the rules make a program that is too long for the kernel".to_owned(),

@@ -375,7 +375,7 @@ fn classifier(
     generation: u32,
 ) -> Result<ClassifierProgram, Error> {
     let number = |class: ClassId| discipline::priority(major, generation, class);
-    let sources = super::sources(policy, senders)?;
+    let sources = super::sources(policy, senders, number)?;
     let program = classifier::write_marking(policy, &sources, discipline::kick(major), number);
     let program = program.ok_or_else(|| Error::BackendUnsupported {
         what: "the rules make a program that is too long for the kernel".to_owned(),
