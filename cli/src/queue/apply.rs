@@ -266,7 +266,9 @@ fn apply(
     let in_policy = |error| failure::in_policy(Some(name), error);
     if args.check {
         let cpu = policy.cpu.clone().filter(|_| !by_core);
-        let done = backend.check(&Policy { cpu, ..policy.clone() });
+        let mut wanted = policy.clone();
+        wanted.cpu = cpu;
+        let done = backend.check(&wanted);
         failure::warn(backend.notes());
         return done.map_err(in_policy);
     }
