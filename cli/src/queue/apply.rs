@@ -3,13 +3,12 @@
 use super::interpose::{self, InterposeOptions};
 use super::show::Reading;
 use super::unseen::{Passage, PassageWatch, WINDOW};
-use super::{cpu, failure, side, units};
+use super::{cpu, failure, policy_file, side, units};
 use crate::completions;
 use crate::exit::Failure;
 use crate::flags::one_of;
 use crate::machine_output;
 use crate::output;
-use crate::text_file;
 use anyhow::Context as _;
 use clap_complete::engine::ArgValueCandidates;
 use serde_json::json;
@@ -20,7 +19,6 @@ use unisono_enforce::cpu::KeeperSwitch;
 use unisono_enforce::journal::LinkSide;
 use unisono_enforce::{Backend, BackendKind, BackendName, KernelQueueName, backends, switch};
 use unisono_fairqueue::{ClassId, Policy, TrafficDirection};
-use unisono_linux::read::HAND_WRITTEN;
 use unisono_linux::{interrupt, poll};
 
 /// Put a policy in force on a device: all of it, or nothing
@@ -56,6 +54,9 @@ use unisono_linux::{interrupt, poll};
 
   [class.voice]
   match = [{ dscp = \"ef\" }, { mark = 0x10 }, { vlan = 5 }]
+
+  subscribers = \"subscribers.csv\"   # before the classes: a class for each row of a table, with the
+                                    # columns Name, Addresses, Rate, Ceiling, Parent
 
   [cpu]                             # processor time of the matched control groups
   video = 3
@@ -195,8 +196,8 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_file::read(&args.policy, HAND_WRITTEN)?;
-    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    let (name, policy) = policy_file::read(&args.policy)?;
+    let text = &policy.text;
     if args.dev.is_some() {
         failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
         if !args.check {
@@ -214,10 +215,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if is_interposed && args.foreground && !args.check {
             let (keeper, mut notes) = (|| cpu::keeper(device, &args.turns), Vec::new());
             let keeping =
-                by_core.then(|| KeeperSwitch::start(device, &text, &keeper, &mut notes)).transpose();
+                by_core.then(|| KeeperSwitch::start(device, text, &keeper, &mut notes)).transpose();
             failure::warn(&std::mem::take(&mut notes));
             let keeping = keeping.map_err(|error| failure::in_policy(Some(&name), error))?;
-            let served = interpose::foreground(&args.way.options(device), &text);
+            let served = interpose::foreground(&args.way.options(device), text);
             let undone = keeping.map(|keeping| keeping.roll_back(&mut notes)).transpose();
             failure::warn(&notes);
             undone.map_err(failure::from_error)?;

@@ -47,12 +47,14 @@ mod index;
 mod matcher;
 mod read;
 mod shadow;
+mod subscribers;
 mod units;
 
 pub use dscp::Dscp;
 pub use error::PolicyError;
 pub use index::SoleCondition;
 pub use matcher::{Facts, IpProtocol, Matcher, Network, NetworkError};
+pub use subscribers::{RateColumns, SubscribersError, SubscribersFile, WithSubscribers};
 pub use unisono_text::Position;
 
 use crate::cello::Purpose;
