@@ -214,8 +214,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         if is_interposed && args.foreground && !args.check {
             let (keeper, mut notes) = (|| cpu::keeper(device, &args.turns), Vec::new());
-            let keeping =
-                by_core.then(|| KeeperSwitch::start(device, text, &keeper, &mut notes)).transpose();
+            let keeping = by_core.then(|| KeeperSwitch::start(device, text, &keeper, &mut notes)).transpose();
             failure::warn(&std::mem::take(&mut notes));
             let keeping = keeping.map_err(|error| failure::in_policy(Some(&name), error))?;
             let served = interpose::foreground(&args.way.options(device), text);

@@ -203,8 +203,8 @@ impl Kernel {
             (leaves, sockets) = (stored.leaves, Some(stored.id));
             sources = sources.with_sockets(stored.storage, stored.classes);
         }
-        let weights = group_weights::weights(policy)?;
-        self.site.notes.extend(group_weights::io_note(policy));
+        let (weights, io_note) = group_weights::weights(policy)?;
+        self.site.notes.extend(io_note);
         let program = classifier::write(policy, &sources, handle);
         let Some(program) = program else {
             return Err(Error::BackendUnsupported {

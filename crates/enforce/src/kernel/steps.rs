@@ -106,7 +106,7 @@ impl Kernel {
         let begin = Instant::now();
         loop {
             let all = htb::statistics(&mut host.socket, host.queue)?;
-                let gone = all.iter().filter(|class| removed.contains(&class.number));
+            let gone = all.iter().filter(|class| removed.contains(&class.number));
             let waiting: u64 = gone.map(|class| class.waiting_packets).sum();
             if waiting == 0 {
                 return Ok(());

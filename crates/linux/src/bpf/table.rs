@@ -26,12 +26,7 @@ impl Table {
     /// Makes a table whose look-ups find the longest prefix of a key (`BPF_MAP_TYPE_LPM_TRIE`). A key begins
     /// with the number of its bits, as a number of four bytes in host byte order. Fails with `EPERM` without
     /// `CAP_BPF`, and with `EINVAL` before Linux 4.11.
-    pub fn of_prefixes(
-        name: &str,
-        key_bytes: u32,
-        value_bytes: u32,
-        max_entries: u32,
-    ) -> io::Result<Self> {
+    pub fn of_prefixes(name: &str, key_bytes: u32, value_bytes: u32, max_entries: u32) -> io::Result<Self> {
         Self::of_kind(LONGEST_PREFIX, NO_PREALLOCATION, name, [key_bytes, value_bytes, max_entries])
     }
 

@@ -217,17 +217,13 @@ pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> 
 
 /// Returns the numbers that are not used any more, children before their parents.
 pub(super) fn removed_numbers(before: &ClassNumbers, now: &ClassNumbers) -> Vec<u16> {
-    let parents: HashMap<u16, u16> =
-        before.values().map(|number| (number.own, number.above)).collect();
+    let parents: HashMap<u16, u16> = before.values().map(|number| (number.own, number.above)).collect();
     let kept: HashSet<u16> = now.values().map(|number| number.own).collect();
     let above = |own: u16| parents.get(&own).copied().unwrap_or(0);
     let depth =
         |own: u16| std::iter::successors(Some(own), |own| Some(above(*own)).filter(|own| *own != 0)).count();
-    let mut gone: Vec<u16> = before
-        .values()
-        .map(|number| number.own)
-        .filter(|own| !kept.contains(own))
-        .collect();
+    let mut gone: Vec<u16> =
+        before.values().map(|number| number.own).filter(|own| !kept.contains(own)).collect();
     gone.sort_by_cached_key(|own| std::cmp::Reverse(depth(*own)));
     gone.dedup();
     gone
@@ -303,9 +299,9 @@ pub(super) fn plan(
             [1.0, part].map(|part| ByteRate(whole_bytes(guarantees[id.index()] * part / 8.0)));
         let ceiling = ByteRate(whole_bytes(policy.ceiling(id).bytes_per_second())).max(rate);
         let quantum = match tuning {
-            Tuning::ByWeight => {
-                whole_bytes((arriving as f64 * shares[id.index()] * part / min_share).round().min(max_quantum))
-            }
+            Tuning::ByWeight => whole_bytes(
+                (arriving as f64 * shares[id.index()] * part / min_share).round().min(max_quantum),
+            ),
             Tuning::Plain => (rate.0 / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
         };
         PlannedClass {
