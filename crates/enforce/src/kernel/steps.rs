@@ -5,7 +5,7 @@ use super::htb_classes::{self, HANDLE};
 use super::ingress_redirect::{self, OnRefusal};
 use super::saved::{BeforeKernel, GsoMaxSize};
 use super::site::HostDevice;
-use super::{Kernel, PlannedPolicy, own_priority, sockets};
+use super::{CLASSIFIER, Kernel, PlannedPolicy, own_priority, sockets};
 use crate::error::Error;
 use crate::group_weights::{self, GroupWeight};
 use crate::journal::Phase;
@@ -182,7 +182,7 @@ pub(super) fn steps<'a>(
     }
     asked.extend(wanted.plan.iter().map(|planned| planned.request(device)));
     asked.extend(wanted.plan.iter().filter_map(|planned| planned.leaf_request(device)));
-    asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
+    asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), CLASSIFIER));
     let removed = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers));
     gone.extend(removed.into_iter().flatten().map(htb_classes::class_handle));
     let drained = (!gone.is_empty()).then(|| gone.clone());

@@ -24,6 +24,7 @@
 
 mod keys;
 
+use super::cgroups::GroupNumbers;
 use super::socket_leaves::CLASS_WORD;
 use crate::containers::TC_INDEX;
 use keys::KeyedRules;
@@ -141,6 +142,11 @@ impl ProgramSources {
 
     pub(super) fn have_cgroups(&self) -> bool {
         !self.cgroups.is_empty()
+    }
+
+    /// Returns the numbers of the control groups that the program compares.
+    pub(super) fn group_numbers(&self) -> GroupNumbers {
+        self.cgroups.iter().map(|(path, position)| (path.clone(), position.number)).collect()
     }
 }
 
