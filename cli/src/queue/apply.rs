@@ -3,13 +3,12 @@
 use super::interpose::{self, InterposeOptions};
 use super::show::Reading;
 use super::unseen::{Passage, PassageWatch, WINDOW};
-use super::{cpu, failure, side, units};
+use super::{cpu, failure, policy_file, side, units};
 use crate::completions;
 use crate::exit::Failure;
 use crate::flags::one_of;
 use crate::machine_output;
 use crate::output;
-use crate::text_file;
 use anyhow::Context as _;
 use clap_complete::engine::ArgValueCandidates;
 use serde_json::json;
@@ -20,7 +19,6 @@ use unisono_enforce::cpu::KeeperSwitch;
 use unisono_enforce::journal::LinkSide;
 use unisono_enforce::{Backend, BackendKind, BackendName, KernelQueueName, backends, switch};
 use unisono_fairqueue::{ClassId, Policy, TrafficDirection};
-use unisono_linux::read::HAND_WRITTEN;
 use unisono_linux::{interrupt, poll};
 
 /// Put a policy in force on a device: all of it, or nothing
@@ -56,6 +54,9 @@ use unisono_linux::{interrupt, poll};
 
   [class.voice]
   match = [{ dscp = \"ef\" }, { mark = 0x10 }, { vlan = 5 }]
+
+  subscribers = \"subscribers.csv\"   # before the classes: a class for each row of a table, with the
+                                    # columns Name, Addresses, Rate, Ceiling, Parent
 
   [cpu]                             # processor time of the matched control groups
   video = 3
@@ -195,8 +196,8 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_file::read(&args.policy, HAND_WRITTEN)?;
-    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    let (name, policy) = policy_file::read(&args.policy)?;
+    let text = &policy.text;
     if args.dev.is_some() {
         failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
         if !args.check {
@@ -213,11 +214,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         if is_interposed && args.foreground && !args.check {
             let (keeper, mut notes) = (|| cpu::keeper(device, &args.turns), Vec::new());
-            let keeping =
-                by_core.then(|| KeeperSwitch::start(device, &text, &keeper, &mut notes)).transpose();
+            let keeping = by_core.then(|| KeeperSwitch::start(device, text, &keeper, &mut notes)).transpose();
             failure::warn(&std::mem::take(&mut notes));
             let keeping = keeping.map_err(|error| failure::in_policy(Some(&name), error))?;
-            let served = interpose::foreground(&args.way.options(device), &text);
+            let served = interpose::foreground(&args.way.options(device), text);
             let undone = keeping.map(|keeping| keeping.roll_back(&mut notes)).transpose();
             failure::warn(&notes);
             undone.map_err(failure::from_error)?;
@@ -266,7 +266,9 @@ fn apply(
     let in_policy = |error| failure::in_policy(Some(name), error);
     if args.check {
         let cpu = policy.cpu.clone().filter(|_| !by_core);
-        let done = backend.check(&Policy { cpu, ..policy.clone() });
+        let mut wanted = policy.clone();
+        wanted.cpu = cpu;
+        let done = backend.check(&wanted);
         failure::warn(backend.notes());
         return done.map_err(in_policy);
     }
@@ -286,11 +288,12 @@ fn json(
     check: bool,
     passage: Option<&Passage>,
 ) -> serde_json::Value {
+    let guarantees = policy.guarantees();
     let class = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
         let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
         json!({
             "name": class.name, "parent": parent.map(|parent| policy.hierarchy.class(parent).name.clone()),
-            "weight": class.weight.to_f64(), "guarantee": policy.guarantee(id),
+            "weight": class.weight.to_f64(), "guarantee": guarantees[id.index()],
             "ceiling": policy.ceiling(id).bits_per_second(), "default": id == policy.default,
         })
     };
@@ -304,6 +307,11 @@ fn json(
 
 fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
     let tree = &policy.hierarchy;
+    let guarantees = policy.guarantees();
+    let mut matchers = vec![Vec::new(); guarantees.len()];
+    for rule in &policy.rules {
+        matchers[rule.class.index()].push(rule.matcher.to_string());
+    }
     let mut table = format!("{:<24} {:>11} {:>11}   packets\n", "class", "guaranteed", "at most");
     for (id, class) in tree.classes().skip(1) {
         let mut depth = 0;
@@ -312,8 +320,7 @@ fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, ch
             depth += 1;
             at = tree.class(at).parent;
         }
-        let rules = policy.rules.iter().filter(|rule| rule.class == id);
-        let mut whose: Vec<String> = rules.map(|rule| rule.matcher.to_string()).collect();
+        let whose = &mut matchers[id.index()];
         if id == policy.default {
             whose.push("everything else".to_owned());
         }
@@ -321,7 +328,7 @@ fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, ch
             table,
             "{:<24} {:>11} {:>11}   {}",
             format!("{}{}", "  ".repeat(depth), class.name),
-            units::rate(policy.guarantee(id)),
+            units::rate(guarantees[id.index()]),
             units::rate(policy.ceiling(id).bits_per_second() as f64),
             whose.join(" ")
         );

@@ -1,18 +1,14 @@
 //! `unisono queue cpu`: control groups take turns on the processor, until a signal.
 
-use super::failure;
-use crate::exit::Failure;
+use super::{failure, policy_file};
 use crate::machine_output;
 use crate::output;
-use crate::text_file;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use unisono_enforce::READY;
 use unisono_enforce::cpu::{self, GroupTime, Options};
-use unisono_fairqueue::Policy;
-use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::units;
 
 /// Share processor time by a policy, without the kernel's controller
@@ -69,8 +65,7 @@ pub(crate) struct GuardArgs {
 const KEPT: &str = r#"{"format":"unisono-queue-cpu-1","kept":true}"#;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_file::read(&args.policy, HAND_WRITTEN)?;
-    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    let (name, policy) = policy_file::read(&args.policy)?;
     failure::warn(&cpu::recover_all().map_err(failure::from_error)?);
     let options = Options { quantum: args.turns.quantum(), device: args.of.clone() };
     let in_background = args.of.is_some();

@@ -1,19 +1,18 @@
 //! `unisono queue install` and `uninstall`: a systemd unit that applies a policy at every boot.
 
+use super::policy_file;
 use super::side::direction;
 use crate::completions;
 use crate::exit::Failure;
 use crate::output;
 use crate::service::{self, utf8};
-use crate::text_file;
 use anyhow::Context;
 use clap_complete::engine::ArgValueCandidates;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use unisono_enforce::journal::LinkSide;
 use unisono_enforce::unit::{self, BadDeviceName, DeviceUnit};
-use unisono_fairqueue::{Policy, TrafficDirection};
-use unisono_linux::read::HAND_WRITTEN;
+use unisono_fairqueue::TrafficDirection;
 
 /// Let systemd apply a policy at every boot, and whenever the device comes back
 ///
@@ -76,8 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
-    let (name, text) = text_file::read(&args.policy, HAND_WRITTEN)?;
-    Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    let (name, _) = policy_file::read(&args.policy)?;
     let program =
         std::env::current_exe().context("cannot find this program's file; start it by its full path")?;
     let policy =

@@ -12,6 +12,7 @@ mod guard;
 mod install;
 mod interpose;
 mod metrics;
+mod policy_file;
 mod run;
 mod show;
 mod side;

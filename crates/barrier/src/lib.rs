@@ -31,6 +31,8 @@
 //! (the trait of an algorithm) and `central.rs` (the simplest algorithm); then `membership.rs` (how members
 //! join and leave).
 
+#![forbid(unsafe_code)]
+
 mod algorithm;
 mod barrier;
 mod central;

@@ -72,7 +72,7 @@ pub(crate) fn attach_to_all(coming: &SenderNumbers) -> Result<Option<String>, Er
         }
         return Ok(None);
     }
-    let program = ClassifierProgram::load(PROGRAM, &program(&all))?;
+    let program = ClassifierProgram::load(PROGRAM, &program(&positions(&all))?)?;
     for device in devices {
         let attached = tcx::replace_or_prepend(&program, PROGRAM, device.index, TcxHook::Ingress);
         let Err(error) = attached else { continue };
@@ -97,9 +97,9 @@ fn leads_to_another_namespace(device: &NetworkDevice) -> bool {
     device.kind.as_deref() == Some("veth") && device.other_end == PeerLocation::Elsewhere
 }
 
-/// Returns the code of the program. It writes the number of the deepest named group that contains the sender,
-/// or 0.
-fn program(numbers: &SenderNumbers) -> Vec<u64> {
+/// Returns the depth, the kernel's number and the number in packets of each control group that exists, with
+/// the deepest first.
+fn positions(numbers: &SenderNumbers) -> Vec<(u32, u64, u16)> {
     let mut groups: Vec<(u32, u64, u16)> = directories(numbers.iter())
         .filter_map(|(path, directory, number)| {
             let level = path.split('/').filter(|part| !part.is_empty()).count() as u32;
@@ -107,22 +107,32 @@ fn program(numbers: &SenderNumbers) -> Vec<u64> {
         })
         .collect();
     groups.sort_unstable_by(|one, other| other.cmp(one));
+    groups
+}
+
+/// Returns the code of the program. It writes the number of the deepest named group that contains the sender,
+/// or 0. Fails for several thousand groups, because a jump is then too far.
+fn program(groups: &[(u32, u64, u16)]) -> Result<Vec<u64>, Error> {
     let mut code = Assembler::default();
     let done = code.label();
     code.copy(CONTEXT, R1).set(NUMBER, 0);
     let mut asked = None;
     for (level, id, number) in groups {
-        if asked.replace(level) != Some(level) {
+        if asked.replace(*level) != Some(*level) {
             code.copy(R1, CONTEXT).set(R2, level.cast_signed()).call(SKB_ANCESTOR_CGROUP_ID);
         }
         let next = code.label();
-        code.set_long(R1, id).jump_if_registers(JumpWhen::Not, R0, R1, next);
-        code.set(NUMBER, number.into()).jump(done).here(next);
+        code.set_long(R1, *id).jump_if_registers(JumpWhen::Not, R0, R1, next);
+        code.set(NUMBER, (*number).into()).jump(done).here(next);
     }
     code.here(done).store_four(CONTEXT, TC_INDEX, NUMBER).set(R0, tcx::NEXT).exit();
-    // with several thousand groups a jump is too far; the kernel then refuses this empty program, and the
-    // error does not name the cause
-    code.finish().unwrap_or_default()
+    code.finish().ok_or_else(|| Error::BackendUnsupported {
+        what: format!(
+            "the policies in force name {} control groups, too many for the program at the devices of containers; match their \
+             parents, or match by address",
+            groups.len()
+        ),
+    })
 }
 
 /// Returns each control group with its directory in the mounted cgroup2 hierarchy, or nothing if cgroup2 is
@@ -198,4 +208,17 @@ fn leads_here(process: u32) -> bool {
     there
         .iter()
         .any(|device| device.other_end == PeerLocation::Elsewhere && device.lower.is_some_and(is_ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_groups_are_an_error_and_no_empty_program() {
+        let groups = |count: u16| (0..count).map(|number| (2, number.into(), number)).collect::<Vec<_>>();
+        assert!(program(&groups(5000)).is_ok_and(|code| code.len() > 5000));
+        let error = program(&groups(10_000)).expect_err("a jump is too far").to_string();
+        assert!(error.contains("10000 control groups"), "{error}");
+    }
 }

@@ -19,10 +19,11 @@ pub(crate) struct GroupWeight {
     pub(crate) ours: String,
 }
 
-/// Returns the weights that the policy asks for, each with its present value.
-pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
+/// Returns the weights that the policy asks for, each with its present value, and a note if no disk of this
+/// host obeys the weights in `[io]`.
+pub(crate) fn weights(policy: &Policy) -> Result<(Vec<GroupWeight>, Option<String>), Error> {
     if policy.cpu.is_none() && policy.io.is_none() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), None));
     }
     let all = hierarchies()?;
     let mut weights = Vec::new();
@@ -33,13 +34,11 @@ pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
             weights.extend(table.weights_of(hierarchy, policy, share)?);
         }
     }
-    Ok(weights)
+    Ok((weights, policy.io.as_ref().and_then(|_| io_note(&all))))
 }
 
-/// Returns a note if no disk of this host obeys the weights in `[io]`.
-pub(crate) fn io_note(policy: &Policy) -> Option<String> {
-    let obeyed =
-        policy.io.is_none() || schedulers().any(|scheduler| scheduler.contains("[bfq]")) || has_io_cost();
+fn io_note(all: &[CgroupHierarchy]) -> Option<String> {
+    let obeyed = schedulers().any(|scheduler| scheduler.contains("[bfq]")) || has_io_cost(all);
     (!obeyed).then(|| {
         "[io]: no disk here obeys weights, because none has the scheduler BFQ; say, for vda: \
          echo bfq > /sys/block/vda/queue/scheduler"
@@ -54,9 +53,8 @@ fn schedulers() -> impl Iterator<Item = String> {
 }
 
 /// Returns whether the kernel divides a disk's time by the weights in `io.weight` (iocost of version 2).
-fn has_io_cost() -> bool {
-    let all = hierarchies().unwrap_or_default();
-    let root = CgroupHierarchy::of_version(&all, CgroupVersion::V2).map(|tree| tree.root.join("io.cost.qos"));
+fn has_io_cost(all: &[CgroupHierarchy]) -> bool {
+    let root = CgroupHierarchy::of_version(all, CgroupVersion::V2).map(|tree| tree.root.join("io.cost.qos"));
     root.and_then(|file| fs::read_to_string(file).ok()).is_some_and(|text| text.contains("enable=1"))
 }
 

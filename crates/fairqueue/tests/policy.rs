@@ -344,7 +344,7 @@ fn everything_bad_is_refused_with_its_place_and_what_to_write_instead() {
         refused("").starts_with("1:1: the policy does not say what the link carries; write, say, rate = ")
     );
     assert!(refused("rate = 100").starts_with("1:8: `rate` is a rate such as \"100mbit\""));
-    assert!(refused(&" ".repeat(2 << 20)).starts_with("1:1: 2097152 bytes are too many"));
+    assert!(refused(&" ".repeat(17 << 20)).starts_with("1:1: 17825792 bytes are too many"));
 }
 
 #[test]
@@ -401,10 +401,10 @@ fn a_match_that_can_never_hit_is_refused_and_those_before_it_are_named() {
 #[test]
 fn deep_and_long_texts_are_refused_and_nothing_overflows() {
     let long = [
-        format!("rate = \"1mbit\"\n[class{}]", ".a".repeat(400_000)),
-        format!("rate = \"1mbit\"\nclass{} = 1", ".a".repeat(400_000)),
-        format!("rate = {}", "[".repeat(900_000)),
-        format!("class = {}", "{a = ".repeat(150_000)),
+        format!("rate = \"1mbit\"\n[class{}]", ".a".repeat(8_000_000)),
+        format!("rate = \"1mbit\"\nclass{} = 1", ".a".repeat(8_000_000)),
+        format!("rate = {}", "[".repeat(16_000_000)),
+        format!("class = {}", "{a = ".repeat(3_000_000)),
     ];
     for text in long {
         assert!(Policy::parse(&text).is_err());
@@ -414,6 +414,43 @@ fn deep_and_long_texts_are_refused_and_nothing_overflows() {
         let _ = writeln!(chain, "[class.c{class}]\nparent = \"c{}\"", class - 1);
     }
     assert!(refused(&chain).contains("`c64`: classes are nested more than 64 deep"));
+}
+
+#[test]
+fn fifty_thousand_subscribers_make_a_policy_and_each_gets_its_packets() {
+    let mut text = String::from("rate = \"10gbit\"\ndefault = \"rest\"\n[class.rest]\n");
+    for number in 0..50_000_u32 {
+        let address = Ipv4Addr::from(0x0a00_0000 + number);
+        let _ = writeln!(
+            text,
+            "[class.s{number}]\nmatch = [{{ address = \"{address}\" }}, {{ address = \"2001:db8:{number:x}::/48\" }}]"
+        );
+    }
+    let policy = Policy::parse(&text).expect("it is sound");
+    let name = |source: &str, destination: &str| {
+        let facts =
+            Facts { source: source.parse().ok(), destination: destination.parse().ok(), ..Facts::default() };
+        policy.hierarchy.class(policy.class_of(&facts)).name.as_str()
+    };
+    assert_eq!(name("192.0.2.1", "10.0.195.79"), "s49999");
+    assert_eq!(name("10.0.1.0", "10.0.0.9"), "s9", "the first match in the file decides");
+    assert_eq!(name("2001:db8:c34f:1::1", "2001:db9::1"), "s49999");
+    assert_eq!(name("10.0.195.80", "2001:db7::"), "rest");
+    let twice = format!("{text}[class.twice]\nmatch = [{{ address = \"10.0.195.79\" }}]\n");
+    assert!(refused(&twice).contains(
+        "this match is shadowed: all its packets go to { address = \"10.0.195.79/32\" } of `s49999`"
+    ));
+}
+
+#[test]
+fn more_matches_of_several_conditions_than_can_be_compared_are_refused() {
+    let mut text = String::from("rate = \"10gbit\"\n[class.a]\nmatch = [\n");
+    for number in 0..4097 {
+        let _ = writeln!(text, "{{ mark = {number}, protocol = 6 }},");
+    }
+    assert!(
+        refused(&format!("{text}]\n")).starts_with("4100:1: there are more than 4096 matches of other kinds")
+    );
 }
 
 fn matchers() -> impl Strategy<Value = Matcher> {
@@ -521,6 +558,25 @@ proptest! {
             },
             (parsed, dead) => prop_assert!(false, "{:?} {:?}\n{}", parsed.map(|_| ()), dead, text),
         }
+    }
+
+    #[test]
+    fn the_first_match_of_either_end_decides(
+        all in proptest::collection::vec(matchers(), 1..12), ends in (0_u8..8, 0_u8..8), mark in maybe(0.5, Just(0)),
+        vlan in maybe(0.5, Just(5)), port in 1_u16..8,
+    ) {
+        let mut text = String::from("rate = \"1mbit\"\n");
+        for (number, matcher) in all.iter().enumerate() {
+            let _ = writeln!(text, "[class.c{number}]\nmatch = [{matcher}]");
+        }
+        let Ok(policy) = Policy::parse(&text) else { return Ok(()) };
+        let [source, destination] = [ends.0, ends.1].map(|last| Some(Ipv4Addr::new(10, 0, 0, last).into()));
+        let (source_port, destination_port) = (Some(port), Some(3));
+        let protocol = Some(IpProtocol::TCP);
+        let facts =
+            Facts { source, destination, source_port, destination_port, protocol, mark, vlan, ..Facts::default() };
+        let naive = policy.rules.iter().find(|rule| rule.matcher.matches(&facts)).map_or(policy.default, |rule| rule.class);
+        prop_assert_eq!(policy.class_of(&facts), naive);
     }
 
     #[test]

@@ -74,6 +74,7 @@ mod queue_shared;
 mod queue_show;
 mod queue_sockets;
 mod queue_study;
+mod queue_subscribers;
 mod queue_switch;
 mod report;
 mod run;
@@ -153,6 +154,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("queue_show", queue_show::TESTS),
     ("queue_sockets", queue_sockets::TESTS),
     ("queue_study", queue_study::TESTS),
+    ("queue_subscribers", queue_subscribers::TESTS),
     ("queue_switch", queue_switch::TESTS),
     ("report", report::TESTS),
     ("run", run::TESTS),

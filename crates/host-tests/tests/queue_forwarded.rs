@@ -109,6 +109,29 @@ fn a_container_with_a_network_of_its_own_matches_by_its_control_group() -> TestO
     Ok(())
 }
 
+fn the_group_of_a_service_that_is_started_again_matches_after_the_next_command() -> TestOutcome {
+    let _hosts = router()?;
+    let send = |group: &Group| {
+        let script = "for i in 1 2 3 4 5; do echo hello > /dev/udp/10.77.0.2/7000; done";
+        assert!(group.shell(script).status().expect("bash starts").success());
+    };
+    for backend in ["kernel", "interposed"] {
+        let (first, stopped) = (Group::new("again")?, Group::new("stopped")?);
+        let both =
+            format!("{}[class.stopped]\nmatch = [{{ cgroup = \"/{}\" }}]\n", first.policy(), stopped.1);
+        applied(&file(&both), &["--backend", backend])?;
+        send(&first);
+        assert_eq!(got(|| send(&first)), 5, "{backend}");
+        // a group that is absent does not keep the other one from being followed
+        stopped.0.remove().expect("nothing runs there");
+        first.0.remove().expect("nothing runs there");
+        let again = Group::new("again")?;
+        assert_eq!(got(|| send(&again)), 5, "{backend}: made anew");
+        cleared(&[]);
+    }
+    Ok(())
+}
+
 fn a_container_behind_a_bridge_or_one_that_comes_later_matches_too() -> TestOutcome {
     let hosts = router()?;
     let group = Group::new("bridged")?;
@@ -299,6 +322,7 @@ fn a_policy_holds_at_every_other_kind_of_device_that_this_kernel_can_make() -> T
 
 host_tests![needs Queues;
     a_container_with_a_network_of_its_own_matches_by_its_control_group within 120,
+    the_group_of_a_service_that_is_started_again_matches_after_the_next_command within 120,
     a_container_behind_a_bridge_or_one_that_comes_later_matches_too within 120,
     a_group_whose_packets_cannot_come_here_is_named_by_check,
     a_forwarded_flow_gets_its_rate_although_it_comes_in_packets_of_64_kib within 120,

@@ -77,13 +77,27 @@ pub(crate) unsafe fn get_option<T: Copy>(
     socket: &impl AsFd,
     level: i32,
     option: i32,
-    mut value: T,
+    value: T,
 ) -> io::Result<T> {
+    // SAFETY: the caller guarantees that any bytes are a valid `T`.
+    unsafe { get_option_and_length(socket, level, option, value) }.map(|(value, _)| value)
+}
+
+/// Reads an option as [`get_option`] does. Also returns the number of bytes that the kernel has written.
+///
+/// # Safety
+/// Any bytes must be a valid `T`.
+pub(crate) unsafe fn get_option_and_length<T: Copy>(
+    socket: &impl AsFd,
+    level: i32,
+    option: i32,
+    mut value: T,
+) -> io::Result<(T, usize)> {
     let socket = socket.as_fd().as_raw_fd();
     let mut length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, the size of `value`; both outlive the call.
     let got = unsafe { libc::getsockopt(socket, level, option, (&raw mut value).cast(), &raw mut length) };
-    if got == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    if got == 0 { Ok((value, length as usize)) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Receives a message, or the available bytes of a stream, without waiting; the rest of a message that does

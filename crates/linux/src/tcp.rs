@@ -5,7 +5,7 @@
 //! mistaken for a dead one. Cost: one system call. When not to use: to learn whether the process read the
 //! data; only the process can tell. Reference: tcp(7), include/uapi/linux/tcp.h.
 
-use crate::socket::get_option;
+use crate::socket::get_option_and_length;
 use rustix::net::sockopt;
 use std::io;
 use std::os::fd::AsFd;
@@ -33,14 +33,23 @@ enum Field {
     DataSegmentsIn = 152,
 }
 
-struct Info([u8; LENGTH]);
+/// The part of `struct tcp_info` that this kernel has.
+struct Info {
+    bytes: [u8; LENGTH],
+    length: usize,
+}
 
 impl Info {
-    fn word(&self, at: Field) -> u32 {
+    /// Returns a field, or `None` if this kernel's structure ends before it.
+    fn word(&self, at: Field) -> Option<u32> {
         let at = at as usize;
-        let mut word = [0; 4];
-        word.copy_from_slice(&self.0[at..at + 4]);
-        u32::from_ne_bytes(word)
+        let word = self.bytes[..self.length].get(at..at + 4)?;
+        Some(u32::from_ne_bytes(word.try_into().ok()?))
+    }
+
+    /// Returns a field that every kernel has. Fails with `EOPNOTSUPP` on a kernel that does not.
+    fn required(&self, at: Field) -> io::Result<u32> {
+        self.word(at).ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
 }
 
@@ -49,8 +58,8 @@ impl Info {
 pub struct Silence {
     /// Segments sent and not yet acknowledged.
     pub unacknowledged: u32,
-    /// Bytes that the window or the path has held back; 0 before Linux 4.6.
-    pub unsent: u32,
+    /// Bytes that the window or the path has held back; `None` before Linux 4.6.
+    pub unsent: Option<u32>,
     /// Probes of a closed window (or of an idle connection) that were not answered yet.
     pub probes: u32,
     /// Attempts to send the first unacknowledged segment again, also those that did not leave this host.
@@ -63,20 +72,21 @@ pub struct Silence {
 
 /// Returns the number of segments with data that arrived on a connection, including segments out of order and
 /// duplicates: the traffic that the path carried, whether or not it could be delivered yet. The number wraps
-/// around. Fails with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
+/// around. Fails with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket; `EOPNOTSUPP` also before Linux 4.6.
 pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
-    Ok(info(&socket)?.word(Field::DataSegmentsIn))
+    info(&socket)?.required(Field::DataSegmentsIn)
 }
 
 /// Returns the smoothed round-trip time to the peer's kernel; right after connecting, the round-trip time of
 /// the handshake. Fails as [`segments_received`] does.
 pub fn round_trip(socket: impl AsFd) -> io::Result<Duration> {
-    Ok(Duration::from_micros(info(&socket)?.word(Field::RoundTrip).into()))
+    Ok(Duration::from_micros(info(&socket)?.required(Field::RoundTrip)?.into()))
 }
 
 fn info(socket: &impl AsFd) -> io::Result<Info> {
     // SAFETY: any bytes are an array of bytes.
-    unsafe { get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, [0; LENGTH]) }.map(Info)
+    let read = unsafe { get_option_and_length(socket, libc::IPPROTO_TCP, libc::TCP_INFO, [0; LENGTH]) };
+    read.map(|(bytes, length)| Info { bytes, length })
 }
 
 /// Lets the kernel end an idle connection whose peer's kernel has not answered for about `within`: it sends
@@ -92,14 +102,14 @@ pub fn keep_alive(socket: impl AsFd, within: Duration) -> io::Result<()> {
 
 pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
     let info = info(&socket)?;
-    let word = |at: Field| info.word(at);
-    let last_received = word(Field::LastAcknowledgement).min(word(Field::LastData));
+    let word = |at: Field| info.required(at);
+    let last_received = word(Field::LastAcknowledgement)?.min(word(Field::LastData)?);
     Ok(Silence {
-        unacknowledged: word(Field::Unacknowledged),
-        unsent: word(Field::Unsent),
-        probes: u32::from(info.0[PROBES]),
-        retransmits: u32::from(info.0[RETRANSMITS]),
-        last_sent: Duration::from_millis(u64::from(word(Field::LastSent))),
+        unacknowledged: word(Field::Unacknowledged)?,
+        unsent: info.word(Field::Unsent),
+        probes: u32::from(info.bytes[PROBES]),
+        retransmits: u32::from(info.bytes[RETRANSMITS]),
+        last_sent: Duration::from_millis(u64::from(word(Field::LastSent)?)),
         last_received: Duration::from_millis(u64::from(last_received)),
     })
 }
@@ -149,6 +159,16 @@ mod tests {
         let took = round_trip(&near).expect("a TCP socket");
         // the kernel assumes a second if it has no measurement
         assert!(took > Duration::ZERO && took < Duration::from_secs(1), "{took:?}");
+    }
+
+    #[test]
+    fn a_field_that_the_kernel_does_not_have_is_not_read_as_zero() {
+        let older = Info { bytes: [0; LENGTH], length: Field::Unsent as usize };
+        assert_eq!((older.word(Field::Unsent), older.word(Field::RoundTrip)), (None, Some(0)));
+        let error = older.required(Field::DataSegmentsIn).expect_err("the structure ends before");
+        assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
+        let cut = Info { length: Field::Unsent as usize + 2, ..older };
+        assert_eq!(cut.word(Field::Unsent), None, "half of a field");
     }
 
     #[test]

@@ -3,15 +3,8 @@
 
 use super::sources::Sources;
 
-const ALLOWED: [&str; 7] = [
-    "crates/intrinsics/",
-    "crates/linux/",
-    "crates/sync/",
-    "crates/barrier/",
-    "crates/rma/",
-    "crates/broker/peers/",
-    "abi/",
-];
+const ALLOWED: [&str; 6] =
+    ["crates/intrinsics/", "crates/linux/", "crates/sync/", "crates/rma/", "crates/broker/peers/", "abi/"];
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {

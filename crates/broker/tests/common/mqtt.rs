@@ -171,7 +171,7 @@ impl Raw {
     pub(crate) fn wait_until_sent(&self) {
         let waits = || {
             let state = unisono_linux::tcp::silence(&self.socket).expect("a TCP socket");
-            state.unacknowledged > 0 || state.unsent > 0
+            state.unacknowledged > 0 || state.unsent.is_some_and(|bytes| bytes > 0)
         };
         while waits() {
             std::thread::sleep(Duration::from_millis(1)); // under the watchdog

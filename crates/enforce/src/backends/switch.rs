@@ -83,7 +83,9 @@ pub fn apply_with_shares(
         return cpu::keeper_of(&device)?.iter().try_for_each(cpu::stop);
     };
     let keeping = KeeperSwitch::start(&device, &policy.text, keeper, notes)?;
-    let done = apply(backend, &Policy { cpu: None, ..policy.clone() }, server, notes);
+    let mut without = policy.clone();
+    without.cpu = None;
+    let done = apply(backend, &without, server, notes);
     if done.is_err() {
         keeping.roll_back(notes)?;
     }

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_fairqueue::Live;
 
-/// The longest line in bytes. A policy has at most 1 MiB, and JSON writes a quote or the end of a line as two
+/// The longest line in bytes. A policy has at most 16 MiB, and JSON writes a quote or the end of a line as two
 /// bytes.
-pub(super) const MAX_LINE_BYTES: u64 = 4 << 20;
+pub(super) const MAX_LINE_BYTES: u64 = 40 << 20;
 /// A guard that does not answer within this time is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A worker that does not answer within this time is stopped or stuck. After `End` it may still send waiting

@@ -14,12 +14,15 @@
 
 use super::classify::{Named, TAG_TYPE};
 use crate::containers::TC_INDEX;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use unisono_linux::bpf::Table;
 use unisono_linux::bpf::assembler::{
     AluOperation, Assembler, BpfRegister, JumpWhen, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
 };
 use unisono_linux::netlink::link::Index;
 
+const MAP_LOOKUP: i32 = 1;
 const KTIME_GET_NS: i32 = 5;
 const SKB_VLAN_PUSH: i32 = 18;
 const REDIRECT: i32 = 23;
@@ -64,14 +67,56 @@ pub(super) struct GroupTag {
     pub(super) sender: Option<u16>,
 }
 
-/// Returns the program at the device's egress. `alive` is the array of shared words; `groups` come with the
-/// deepest first.
+/// The priorities and marks that a policy names, with their summands in the tag's number.
+pub(super) struct NamedNumbers {
+    table: Table,
+    has_priorities: bool,
+    has_marks: bool,
+}
+
+impl NamedNumbers {
+    /// Makes the table, or returns `None` if the policy names neither priorities nor marks.
+    pub(super) fn new(named: &Named) -> io::Result<Option<Self>> {
+        let (priorities, marks): (Vec<_>, Vec<_>) = (named.priorities().collect(), named.marks().collect());
+        let all = (priorities.len() + marks.len()) as u32;
+        if all == 0 {
+            return Ok(None);
+        }
+        let table = Table::new("unisono_named", 8, 4, all)?;
+        for (place, values) in [(PRIORITY, &priorities), (MARK, &marks)] {
+            for (value, number) in values {
+                let key = [place as u32, *value].map(u32::to_ne_bytes).concat();
+                table.insert(&key, &u32::from(*number).to_ne_bytes())?;
+            }
+        }
+        Ok(Some(Self { table, has_priorities: !priorities.is_empty(), has_marks: !marks.is_empty() }))
+    }
+
+    /// Emits code that adds the summands of the packet's priority and mark to the tag's number.
+    fn add(&self, program: &mut Assembler) {
+        for (place, is_named) in [(PRIORITY, self.has_priorities), (MARK, self.has_marks)] {
+            if !is_named {
+                continue;
+            }
+            let next = program.label();
+            program.store_number(STACK, -8, place.into()).load(LoadSize::Four, R1, CONTEXT, place);
+            program.store_four(STACK, -4, R1).map(R1, self.table.as_fd());
+            program.copy(R2, STACK).number(AluOperation::Add, R2, -8).call(MAP_LOOKUP);
+            program.jump_if(JumpWhen::Equal, R0, 0, next);
+            program.load(LoadSize::Four, R1, R0, 0).add(NUMBER, R1).here(next);
+        }
+    }
+}
+
+/// Returns the program at the device's egress, or `None` if the groups are too many for a program. `alive` is
+/// the array of shared words; `groups` come with the deepest first. The table of `named` must live until the
+/// program is loaded.
 pub(super) fn egress_redirect(
     alive: BorrowedFd<'_>,
     queue: Index,
     groups: &[GroupTag],
-    named: &Named,
-) -> Vec<u64> {
+    named: Option<&NamedNumbers>,
+) -> Option<Vec<u64>> {
     let mut program = Assembler::default();
     let (pass, too_long, unattended) = (program.label(), program.label(), program.label());
     let device = queue.0 as i32;
@@ -105,8 +150,9 @@ pub(super) fn egress_redirect(
         program.set(NUMBER, number.into()).jump(priority).here(next);
     }
     program.here(priority);
-    add(&mut program, PRIORITY, named.priorities());
-    add(&mut program, MARK, named.marks());
+    if let Some(named) = named {
+        named.add(&mut program);
+    }
 
     program.copy(R1, CONTEXT).set(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
     program.call(SKB_VLAN_PUSH).jump_if(JumpWhen::SignedBelow, R0, 0, pass);
@@ -116,7 +162,7 @@ pub(super) fn egress_redirect(
     program.jump(pass).here(too_long);
     count(&mut program, alive, TOO_LONG);
     program.here(pass).set(R0, PASS).exit();
-    program.finish().expect("short because a tag names a few hundred groups and priorities")
+    program.finish()
 }
 
 /// Emits code that adds one to a shared word.
@@ -124,22 +170,6 @@ fn count(program: &mut Assembler, alive: BorrowedFd<'_>, word: usize) {
     let place = word as i16 * BYTES;
     program.array(R1, alive).load(LoadSize::Eight, R2, R1, place);
     program.number(AluOperation::Add, R2, 1).store(R1, place, R2);
-}
-
-/// Emits code that adds a summand to the tag's number, if the value at an offset of the context is one of the
-/// `named` values.
-fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u16)>) {
-    let mut named = named.peekable();
-    let done = program.label();
-    if named.peek().is_some() {
-        program.load(LoadSize::Four, R0, CONTEXT, place);
-    }
-    for (value, number) in named {
-        let next = program.label();
-        program.set_long(R1, value.into()).jump_if_registers(JumpWhen::Not, R0, R1, next);
-        program.number(AluOperation::Add, NUMBER, number.into()).jump(done).here(next);
-    }
-    program.here(done);
 }
 
 /// Returns the program at the ingress of the queue's device.
@@ -152,7 +182,6 @@ pub(super) fn xdp_redirect(sockets: BorrowedFd<'_>) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
     use std::sync::atomic::Ordering;
     use unisono_fairqueue::Policy;
     use unisono_linux::bpf::{ClassifierProgram, Redirector, SocketMap, Words};
@@ -184,16 +213,15 @@ mod tests {
             .zip(0..)
             .map(|((_, number), at)| GroupTag { level: 2, id: 1 << 40 | at, number, sender: Some(number) })
             .collect();
-        let program = egress_redirect(words.as_fd(), Index(1 << 20), &groups, &named);
+        let numbers = NamedNumbers::new(&named).expect("there is room").expect("there are some");
+        let of = |queue| egress_redirect(words.as_fd(), queue, &groups, Some(&numbers)).expect("few groups");
+        let program = of(Index(1 << 20));
         let program = ClassifierProgram::load("unisono_test", &program).expect("the verifier takes it");
         let frame = [0; 64];
         assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "not alive");
         words.all()[ALIVE].store(u64::MAX, Ordering::Relaxed);
         assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "no such device");
-        let here = ClassifierProgram::load(
-            "unisono_test",
-            &egress_redirect(words.as_fd(), Index::LOOPBACK, &groups, &named),
-        );
+        let here = ClassifierProgram::load("unisono_test", &of(Index::LOOPBACK));
         let here = here.expect("the verifier takes it");
         assert_eq!(here.test(&frame).expect("a frame"), 7, "handed over");
         assert_eq!(words.all()[TOO_LONG].load(Ordering::Relaxed), 0);
@@ -201,5 +229,29 @@ mod tests {
 
         let sockets = SocketMap::new("unisono_test", 1).expect("AF_XDP is here");
         Redirector::load("unisono_test", &xdp_redirect(sockets.as_fd())).expect("the verifier takes it");
+    }
+    #[test]
+    fn the_marks_of_fifty_thousand_subscribers_make_a_program() {
+        if !is_root() {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        let words = match Words::new("unisono_test", WORDS) {
+            Ok(words) => words,
+            Err(error) => {
+                eprintln!("skipped: no BPF maps here: {error}");
+                return;
+            }
+        };
+        let rules: String = (1..=50_000).map(|mark| format!("{{ mark = {mark} }},")).collect();
+        let policy =
+            Policy::parse(&format!("rate = \"1mbit\"\n[class.a]\nmatch = [{rules}]")).expect("sound");
+        let named = Named::from_policy(&policy).expect("fewer than 65,536");
+        let numbers = NamedNumbers::new(&named).expect("there is room").expect("there are some");
+        let program = egress_redirect(words.as_fd(), Index::LOOPBACK, &[], Some(&numbers));
+        ClassifierProgram::load("unisono_test", &program.expect("no groups")).expect("the verifier takes it");
+        let many: Vec<GroupTag> =
+            (0..20_000).map(|id| GroupTag { level: 2, id, number: 1, sender: None }).collect();
+        assert!(egress_redirect(words.as_fd(), Index::LOOPBACK, &many, None).is_none());
     }
 }

@@ -2,7 +2,7 @@
 //! knows, and finds the control groups that it compares.
 
 use super::classify::Named;
-use super::redirect::{self, GroupTag};
+use super::redirect::{self, GroupTag, NamedNumbers};
 use crate::error::interposed::Error;
 use crate::journal::SenderNumbers;
 use std::os::fd::AsFd;
@@ -60,10 +60,16 @@ pub(super) fn load(
     groups: &GroupTags,
     named: &Named,
 ) -> Result<ClassifierProgram, Error> {
-    Ok(ClassifierProgram::load(
-        PROGRAM,
-        &redirect::egress_redirect(alive.as_fd(), queue, &groups.0, named),
-    )?)
+    let host = |error: std::io::Error| Error::Host(format!("no table of marks and priorities: {error}"));
+    let named = NamedNumbers::new(named).map_err(host)?;
+    let program = redirect::egress_redirect(alive.as_fd(), queue, &groups.0, named.as_ref());
+    let program = program.ok_or_else(|| {
+        let groups = groups.0.len();
+        Error::Unfit(format!(
+            "the policy names {groups} control groups, too many for the program at the device"
+        ))
+    })?;
+    Ok(ClassifierProgram::load(PROGRAM, &program)?)
 }
 
 /// Attaches the program to a device, behind the programs of others, so that they still see each frame before

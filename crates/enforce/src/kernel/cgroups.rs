@@ -10,9 +10,29 @@ use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::{Policy, Rule};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 
+/// The kernel's numbers of control groups, by path.
+pub(super) type GroupNumbers = BTreeMap<String, u64>;
+
+/// Returns the numbers of those control groups of a policy that exist.
+pub(super) fn present_numbers(policy: &Policy) -> GroupNumbers {
+    let mut paths = policy.rules.iter().filter_map(|rule| rule.matcher.cgroup.as_ref()).peekable();
+    if paths.peek().is_none() {
+        return GroupNumbers::new();
+    }
+    let all = hierarchies().unwrap_or_default();
+    let Some(hierarchy) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
+        return GroupNumbers::new();
+    };
+    let number = |path: &String| Some((path.clone(), fs::metadata(below(&hierarchy.root, path)).ok()?.ino()));
+    paths.filter_map(number).collect()
+}
+
+/// Returns the positions of the control groups of a policy. Fails if a group does not exist, unless `known`
+/// has its last number.
 pub(super) fn group_positions(
     policy: &Policy,
     senders: &SenderNumbers,
+    known: &GroupNumbers,
 ) -> Result<BTreeMap<String, GroupPosition>, Error> {
     let mut places = BTreeMap::new();
     let named: Vec<(&Rule, &String)> =
@@ -31,7 +51,8 @@ pub(super) fn group_positions(
     };
     for (rule, cgroup) in named {
         let directory = below(&hierarchy.root, cgroup);
-        let Ok(facts) = fs::metadata(&directory) else {
+        let present = fs::metadata(&directory).ok().map(|facts| facts.ino());
+        let Some(number) = present.or_else(|| known.get(cgroup).copied()) else {
             let first = all.iter().find(|tree| {
                 tree.version == CgroupVersion::V1 && below(&tree.root, cgroup).join("cgroup.procs").exists()
             });
@@ -54,7 +75,7 @@ pub(super) fn group_positions(
         };
         let depth = u32::try_from(cgroup.split('/').skip(1).count()).unwrap_or(u32::MAX);
         let senders = senders.at_or_below(cgroup);
-        places.insert(cgroup.clone(), GroupPosition { depth, number: facts.ino(), senders });
+        places.insert(cgroup.clone(), GroupPosition { depth, number, senders });
         if places.values().map(|place| place.depth).collect::<std::collections::BTreeSet<_>>().len()
             > MAX_DEPTHS
         {

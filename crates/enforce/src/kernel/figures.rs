@@ -3,6 +3,7 @@
 use super::HTB_BACKEND;
 use super::htb_classes::{self, ClassNumbers};
 use crate::journal::LinkSide;
+use std::collections::HashMap;
 use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
 use unisono_linux::clock::Instant;
 use unisono_linux::netlink::htb::HtbStatistics;
@@ -17,9 +18,12 @@ pub(super) fn live(
     statistics: &[HtbStatistics],
 ) -> Live {
     let tree = &policy.hierarchy;
+    let guarantees = policy.guarantees();
+    let by_number: HashMap<u32, &HtbStatistics> =
+        statistics.iter().map(|class| (class.number, class)).collect();
     let of = |name: &str| {
         let number = numbers.get(name).map(|number| htb_classes::class_handle(number.own));
-        statistics.iter().find(|class| Some(class.number) == number).copied().unwrap_or_default()
+        number.and_then(|number| by_number.get(&number)).copied().copied().unwrap_or_default()
     };
     let mut classes: Vec<LiveClass> = tree
         .classes()
@@ -39,7 +43,7 @@ pub(super) fn live(
             LiveClass {
                 name: class.name.clone(),
                 parent: parent.map(|parent| tree.class(parent).name.clone()),
-                guarantee: policy.guarantee(id),
+                guarantee: guarantees[id.index()],
                 packets: counted.packets,
                 bytes: counted.bytes,
                 dropped: counted.dropped,

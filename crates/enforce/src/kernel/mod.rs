@@ -44,6 +44,7 @@ use crate::error::Error;
 use crate::group_weights::{self, GroupWeight};
 use crate::interposed;
 use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
+use cgroups::GroupNumbers;
 pub use htb_classes::Tuning;
 use htb_classes::{ClassNumbers, FlowTurns, Longest, PlannedClass};
 use saved::{BeforeKernel, GsoMaxSize, Root, root_qdisc};
@@ -53,12 +54,16 @@ pub(crate) use socket_leaves::ProgramName;
 pub use sockets::ShareError;
 pub(crate) use sockets::{AppliedPlan, LeafRequest};
 use std::fmt;
+use std::os::fd::AsFd;
 use steps::steps;
 use unisono_fairqueue::{ClassId, Live, Policy, TrafficDirection};
 use unisono_linux::bpf::{ClassifierProgram, SocketStorage};
 use unisono_linux::netlink::link::Index;
-use unisono_linux::netlink::{NetlinkSocket, htb, qdisc};
+use unisono_linux::netlink::{NetlinkSocket, htb, qdisc, traffic};
 use unisono_linux::undo::{DirectoryLock, PreparedFile};
+
+/// The name of the classifier's program.
+const CLASSIFIER: &str = "unisono_queue";
 
 /// The backend's name in journals and on the command line.
 pub const HTB_BACKEND: &str = "kernel";
@@ -82,9 +87,15 @@ impl fmt::Debug for Kernel {
     }
 }
 
-fn sources(policy: &Policy, senders: &SenderNumbers) -> Result<classifier::ProgramSources, Error> {
-    classifier::ProgramSources::for_policy(policy, cgroups::group_positions(policy, senders)?)
-        .map_err(|source| Error::System { what: "make the map of fragments", source })
+fn sources(
+    policy: &Policy,
+    senders: &SenderNumbers,
+    known: &GroupNumbers,
+    number: impl Fn(ClassId) -> u32,
+) -> Result<classifier::ProgramSources, Error> {
+    let groups = cgroups::group_positions(policy, senders, known)?;
+    classifier::ProgramSources::for_policy(policy, groups, number)
+        .map_err(|source| Error::System { what: "make the maps of the classifier", source })
 }
 
 /// A policy that is checked and loaded, but not in force.
@@ -101,6 +112,8 @@ struct PlannedPolicy {
     own_priority: Option<ClassifierProgram>,
     /// The kernel's number of the map with the leaves of sockets.
     sockets: Option<u32>,
+    /// The numbers of the control groups that the classifier compares.
+    groups: GroupNumbers,
 }
 
 impl Kernel {
@@ -155,12 +168,13 @@ impl Kernel {
     }
 
     /// Checks a policy and prepares everything that can be prepared before the change. `before` is the state
-    /// that the policy in force has recorded.
+    /// that the policy in force has recorded. `known` has the numbers of control groups that may be absent.
     fn plan_policy(
         &mut self,
         host: &mut HostDevice,
         policy: &Policy,
         before: Option<&BeforeKernel>,
+        known: &GroupNumbers,
     ) -> Result<PlannedPolicy, Error> {
         let tree = &policy.hierarchy;
         if htb_classes::levels(policy) > htb::MAX_LEVELS {
@@ -190,23 +204,24 @@ impl Kernel {
             self.site.notes.extend(ingress_redirect::earlier_notes(host, &self.site.side.device)?);
         }
         let own_priority = (!is_incoming).then(own_priority::program).transpose()?;
-        let mut sources = sources(policy, &self.site.senders)?;
+        let number = |class: ClassId| htb_classes::packet_class(&numbers, &tree.class(class).name);
+        let handle = |class: ClassId| htb_classes::class_handle(number(class));
+        let mut sources = sources(policy, &self.site.senders, known, handle)?;
         let stored = sockets::stored(policy, &numbers, before.and_then(|before| before.sockets))?;
         let (mut leaves, mut sockets) = (Vec::new(), None);
         if let Some(stored) = stored {
             (leaves, sockets) = (stored.leaves, Some(stored.id));
             sources = sources.with_sockets(stored.storage, stored.classes);
         }
-        let weights = group_weights::weights(policy)?;
-        self.site.notes.extend(group_weights::io_note(policy));
-        let number = |class: ClassId| htb_classes::packet_class(&numbers, &tree.class(class).name);
-        let program = classifier::write(policy, &sources, |class| htb_classes::class_handle(number(class)));
+        let (weights, io_note) = group_weights::weights(policy)?;
+        self.site.notes.extend(io_note);
+        let program = classifier::write(policy, &sources, handle);
         let Some(program) = program else {
             return Err(Error::BackendUnsupported {
                 what: "the rules make a program that is too long for the kernel".to_owned(),
             });
         };
-        let classifier = ClassifierProgram::load("unisono_queue", &program).map_err(|error| {
+        let classifier = ClassifierProgram::load(CLASSIFIER, &program).map_err(|error| {
             if !sources.have_cgroups() || !error.is_refused_by_verifier() {
                 return Error::Classifier(error);
             }
@@ -231,7 +246,45 @@ impl Kernel {
             ingress_redirect,
             own_priority,
             sockets,
+            groups: sources.group_numbers(),
         })
+    }
+
+    /// Attaches the classifier again if control groups of the policy were made anew since, as that of a
+    /// service that was started again: the kernel gives them other numbers.
+    fn follow_groups(
+        &mut self,
+        host: &mut HostDevice,
+        journal: &Journal,
+        policy: &Policy,
+    ) -> Result<(), Error> {
+        let present = cgroups::present_numbers(policy);
+        if present.is_empty() {
+            return Ok(());
+        }
+        let is_followed = |before: &BeforeKernel| {
+            present.iter().all(|(path, number)| before.groups.get(path) == Some(number))
+        };
+        if self.record(journal)?.is_none_or(|record| is_followed(&record.before)) {
+            return Ok(());
+        }
+        let _lock = journal.lock()?;
+        // another command may have changed the policy before this one got the lock
+        let record = self.record(journal)?.filter(|record| record.phase == Phase::Holds);
+        let Some(mut record) = record.filter(|record| record.policy == policy.text) else { return Ok(()) };
+        self.site.senders.clone_from(&record.senders);
+        let notes = std::mem::take(&mut self.site.notes);
+        let planned = self.plan_policy(host, policy, Some(&record.before), &record.before.groups);
+        self.site.notes = notes;
+        let planned = planned?;
+        host.socket.run(&[traffic::classify(
+            host.queue,
+            htb_classes::HANDLE,
+            planned.classifier.as_fd(),
+            CLASSIFIER,
+        )])?;
+        record.before.groups = planned.groups;
+        Ok(journal.write(&record)?)
     }
 
     /// Restores the weights of a policy whose network namespace, with its devices, no longer exists.
@@ -279,7 +332,7 @@ impl Kernel {
         self.site.senders.clone_from(&held.senders);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
             (policy.cpu, policy.io) = (None, None); // its weights are restored from its record
-            let wanted = self.plan_policy(host, &policy, Some(&held.before))?;
+            let wanted = self.plan_policy(host, &policy, Some(&held.before), &held.before.groups)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before)?;
             self.execute(host, steps)
         });
@@ -360,7 +413,7 @@ impl Backend for Kernel {
         self.site.notes.clear();
         let mut host = self.site.host()?;
         self.site.check_senders(&host, policy)?;
-        self.plan_policy(&mut host, policy, None)?;
+        self.plan_policy(&mut host, policy, None, &GroupNumbers::new())?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
         // under an interposed queue, the device still has its earlier discipline
         if record.is_some_and(|record| record.backend != interposed::INTERPOSED_BACKEND) {
@@ -391,6 +444,7 @@ impl Backend for Kernel {
             self.recovered(&mut host, &journal)?.ok_or_else(|| self.site.no_policy())?
         };
         let policy = Policy::parse(&record.policy)?;
+        self.follow_groups(&mut host, &journal, &policy)?;
         let statistics = htb::statistics(&mut host.socket, host.queue)?;
         let at = unisono_linux::clock::now();
         if statistics.is_empty() {
@@ -439,7 +493,7 @@ impl Backend for Kernel {
         // keeps the storage of the previous classifier open, because that classifier is attached again if the
         // change fails
         let _sockets_before = before.and_then(|before| SocketStorage::open(before.sockets?).ok());
-        let wanted = self.plan_policy(&mut host, policy, before)?;
+        let wanted = self.plan_policy(&mut host, policy, before, &GroupNumbers::new())?;
         let had_clsact = match (before, self.site.side.direction) {
             (Some(before), _) => before.had_clsact,
             (None, TrafficDirection::In) => ingress_redirect::has_foreign_clsact(&mut host, &self.site.side)?,
@@ -452,6 +506,7 @@ impl Backend for Kernel {
             numbers: wanted.numbers.clone(),
             had_clsact,
             sockets: wanted.sockets,
+            groups: wanted.groups.clone(),
         };
         let known = held.iter().flat_map(|held| &held.before.weights);
         for weight in known.clone() {

@@ -1,6 +1,7 @@
 //! The previous state of a device and of control groups, as far as the backend with HTB changes it and has to
 //! restore it.
 
+use super::cgroups::GroupNumbers;
 use super::htb_classes::{ClassNumbers, HANDLE};
 use crate::error::Error;
 use crate::group_weights::GroupWeight;
@@ -44,6 +45,9 @@ pub(crate) struct BeforeKernel {
     /// The kernel's number of the map with the leaves of sockets, if classes may have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sockets: Option<u32>,
+    /// The numbers of the control groups that the classifier compares.
+    #[serde(default, skip_serializing_if = "GroupNumbers::is_empty")]
+    pub(super) groups: GroupNumbers,
 }
 
 /// The longest packet that the kernel passes to a device (`gso_max_size`).

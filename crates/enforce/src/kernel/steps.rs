@@ -5,15 +5,16 @@ use super::htb_classes::{self, HANDLE};
 use super::ingress_redirect::{self, OnRefusal};
 use super::saved::{BeforeKernel, GsoMaxSize};
 use super::site::HostDevice;
-use super::{Kernel, PlannedPolicy, own_priority, sockets};
+use super::{CLASSIFIER, Kernel, PlannedPolicy, own_priority, sockets};
 use crate::error::Error;
 use crate::group_weights::{self, GroupWeight};
 use crate::journal::Phase;
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_linux::Errno;
 use unisono_linux::bpf::ClassifierProgram;
-use unisono_linux::netlink::{NetlinkRequest, Refused, htb, traffic};
+use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket, Refused, htb, traffic};
 
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
@@ -23,10 +24,13 @@ const MAX_DRAIN: Duration = Duration::from_secs(3);
 /// of microseconds, so about 1 % of the time.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
+/// The most requests between two checks for an interruption: some milliseconds of work for the kernel.
+const MAX_REQUESTS: usize = 256;
+
 pub(super) enum KernelStep<'a> {
-    Request(Box<NetlinkRequest>),
-    /// Removes an object. It is no error if the object does not exist.
-    Remove(Box<NetlinkRequest>),
+    Requests(Vec<NetlinkRequest>),
+    /// Removes objects. It is no error if an object does not exist.
+    Remove(Vec<NetlinkRequest>),
     /// A request that only a policy of incoming packets makes.
     IngressRedirect(OnRefusal, Box<NetlinkRequest>),
     /// Attaches the filter that redirects incoming packets: the last step of their policy.
@@ -48,11 +52,18 @@ impl Kernel {
         for step in steps {
             self.site.check_interrupted()?;
             match step {
-                KernelStep::Request(request) => host.socket.run(&[*request]).map_err(htb_unsupported)?,
-                KernelStep::Remove(request) => match host.socket.run(&[*request]) {
-                    Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
-                    _ => {}
-                },
+                KernelStep::Requests(requests) => {
+                    for some in requests.chunks(MAX_REQUESTS) {
+                        self.site.check_interrupted()?;
+                        host.socket.run(some).map_err(htb_unsupported)?;
+                    }
+                }
+                KernelStep::Remove(requests) => {
+                    for some in requests.chunks(MAX_REQUESTS) {
+                        self.site.check_interrupted()?;
+                        remove(&mut host.socket, some)?;
+                    }
+                }
                 KernelStep::IngressRedirect(on_refusal, request) => {
                     let done = host.socket.run(&[*request]).map_err(ingress_unsupported);
                     if on_refusal == OnRefusal::Stop {
@@ -91,10 +102,11 @@ impl Kernel {
     /// Waits until classes that get no more packets are empty. After [`MAX_DRAIN`] the rest is dropped with
     /// the classes, and counted.
     pub(super) fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
+        let removed: HashSet<u32> = classes.iter().copied().collect();
         let begin = Instant::now();
         loop {
             let all = htb::statistics(&mut host.socket, host.queue)?;
-            let gone = all.iter().filter(|class| classes.contains(&class.number));
+            let gone = all.iter().filter(|class| removed.contains(&class.number));
             let waiting: u64 = gone.map(|class| class.waiting_packets).sum();
             if waiting == 0 {
                 return Ok(());
@@ -109,6 +121,18 @@ impl Kernel {
             self.site.check_interrupted()?;
             std::thread::sleep(DRAIN_POLL_INTERVAL);
         }
+    }
+}
+
+/// Removes objects, of which some may be gone already.
+fn remove(socket: &mut NetlinkSocket, requests: &[NetlinkRequest]) -> Result<(), Refused> {
+    match socket.run(requests) {
+        // the kernel tells only the first failure: one by one, the others show
+        Err(refused) if refused.errno == ENOENT => match requests {
+            [_] => Ok(()),
+            several => several.chunks(1).try_for_each(|one| remove(socket, one)),
+        },
+        done => done,
     }
 }
 
@@ -147,10 +171,9 @@ pub(super) fn steps<'a>(
 ) -> Result<Vec<KernelStep<'a>>, Error> {
     let mut gone = Vec::new();
     if now.is_some_and(|now| now.sockets.is_some()) {
-        let planned = |number| wanted.plan.iter().any(|planned| planned.class.number == number);
-        gone.extend(
-            sockets::leaves_at(host)?.into_iter().map(|leaf| leaf.number).filter(|leaf| !planned(*leaf)),
-        );
+        let planned: HashSet<u32> = wanted.plan.iter().map(|planned| planned.class.number).collect();
+        let leaves = sockets::leaves_at(host)?.into_iter().map(|leaf| leaf.number);
+        gone.extend(leaves.filter(|leaf| !planned.contains(leaf)));
     }
     let device = host.queue;
     let mut asked = Vec::new();
@@ -159,18 +182,16 @@ pub(super) fn steps<'a>(
     }
     asked.extend(wanted.plan.iter().map(|planned| planned.request(device)));
     asked.extend(wanted.plan.iter().filter_map(|planned| planned.leaf_request(device)));
-    asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
+    asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), CLASSIFIER));
     let removed = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers));
     gone.extend(removed.into_iter().flatten().map(htb_classes::class_handle));
     let drained = (!gone.is_empty()).then(|| gone.clone());
-    let removed = gone.into_iter().map(|class| htb::remove_class(device, class));
+    let removed: Vec<_> = gone.into_iter().map(|class| htb::remove_class(device, class)).collect();
 
     let set = then.weights.iter().map(|weight| KernelStep::SetWeight(weight.clone()));
     let dropped = now.into_iter().flat_map(|now| &now.weights);
     let dropped = dropped.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
     let restore = dropped.map(|weight| KernelStep::RestoreWeight(weight.clone()));
-    let asked = asked.into_iter().map(|request| KernelStep::Request(Box::new(request)));
-    let removed = removed.map(|request| KernelStep::Remove(Box::new(request)));
     let limit = match (then.gso_max_size, now.and_then(|now| now.gso_max_size)) {
         (None, now) => now.map(KernelStep::RestoreGsoMaxSize),
         (then, _) => then.map(KernelStep::SetGsoMaxSize),
@@ -184,9 +205,9 @@ pub(super) fn steps<'a>(
         .into_iter()
         .chain(own_priority)
         .chain(make.into_iter().flatten().map(redirect))
-        .chain(asked)
+        .chain([KernelStep::Requests(asked)])
         .chain(drained.map(KernelStep::Drain))
-        .chain(removed)
+        .chain((!removed.is_empty()).then(|| KernelStep::Remove(removed)))
         .chain(set)
         .chain(restore)
         .chain(begin.into_iter().flatten().map(redirect))

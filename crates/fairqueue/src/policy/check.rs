@@ -2,8 +2,9 @@
 
 use super::Position;
 use super::error::{Mistake, wrong};
+use super::index::{RuleIndex, SoleCondition};
 use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
-use super::shadow::shadows_of;
+use super::shadow::EarlierRules;
 use super::{DiskClass, Flows, GroupShare, GroupShares, LeafQueue, Policy, ROOT, Rule, SocketClass};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
 use crate::rate::Rate;
@@ -14,8 +15,12 @@ use unisono_text::{misspelt, nearest};
 
 /// The name of the default class if the policy names none.
 const DEFAULT: &str = "default";
-/// The most matches in a policy, because each is compared with all others.
-const MAX_RULES: usize = 4096;
+/// The most matches in a policy: twice the number of classes that the kernel has for a device, because most
+/// subscribers have an address of each version of IP.
+const MAX_RULES: usize = 1 << 17;
+/// The most matches with several conditions, or with others than an address, mark or VLAN. Each of them is
+/// compared with every packet and with the other matches.
+const MAX_COMPARED: usize = 4096;
 /// The range of weights for processor time; control groups of both versions support it.
 const CPU_WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
 /// The range of weights for disks: BFQ has weights from 1 to 1000, of which 100 is the default.
@@ -86,7 +91,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
         };
         ceilings[id(class).index()] = class.ceiling.as_ref().map(|ceiling| ceiling.value);
     }
-    let rules = rules(text, &classes, id)?;
+    let (rules, index) = rules(text, &classes, id)?;
     let group_shares = |table, range: &RangeInclusive<f64>, shares: Option<Vec<_>>| {
         shares.map(|shares| check_group_shares(table, range, &shares, &hierarchy, &rules)).transpose()
     };
@@ -114,6 +119,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
         ceilings,
         queues,
         rules,
+        index,
         cpu,
         io,
         disk,
@@ -301,27 +307,38 @@ fn specs(classes: &[WrittenClass], children: &[Vec<usize>], of: usize) -> Vec<Cl
     children[of].iter().map(spec).collect()
 }
 
-/// Returns the rules in the order of the file. Fails if earlier rules shadow one.
+/// Returns the rules in the order of the file, and their index. Fails if earlier rules shadow one.
 fn rules(
     text: &str,
     classes: &[WrittenClass],
     id: impl Fn(&WrittenClass) -> ClassId,
-) -> Result<Vec<Rule>, Mistake> {
+) -> Result<(Vec<Rule>, RuleIndex), Mistake> {
     let mut written: Vec<_> = classes
         .iter()
         .flat_map(|class| class.matchers.iter().map(move |matcher| (matcher.at, class, &matcher.value)))
         .collect();
     written.sort_by_key(|(at, _, _)| *at);
-    let mut rules: Vec<Rule> = Vec::new();
+    let mut rules = EarlierRules::default();
+    let mut compared = 0;
     let mut position = PositionCursor { text, passed: 0, at: Position { line: 1, column: 1 } };
-    for (at, class, matcher) in written {
-        if rules.len() == MAX_RULES {
+    for (number, (at, class, matcher)) in written.into_iter().enumerate() {
+        compared += usize::from(SoleCondition::of(matcher).is_none());
+        if number == MAX_RULES {
             return wrong(
                 at,
                 format!("there are more than {MAX_RULES} matches; use networks and ranges of ports"),
             );
         }
-        let shadows = shadows_of(matcher, &rules);
+        if compared > MAX_COMPARED {
+            return wrong(
+                at,
+                format!(
+                    "there are more than {MAX_COMPARED} matches of other kinds than one address, mark or VLAN; let \
+                     nftables set marks, and match these"
+                ),
+            );
+        }
+        let shadows = rules.shadows_of(matcher);
         if let Some(first) = shadows.first() {
             let name = |rule: &Rule| {
                 let class = classes.iter().find(|class| id(class) == rule.class);
@@ -343,7 +360,7 @@ fn rules(
         }
         rules.push(Rule { class: id(class), matcher: matcher.clone(), at: position.advance_to(at) });
     }
-    Ok(rules)
+    Ok(rules.into_parts())
 }
 
 /// Finds the positions of ascending offsets in one pass; [`Position::at_offset`] would count each from the

@@ -43,14 +43,18 @@
 mod check;
 mod dscp;
 mod error;
+mod index;
 mod matcher;
 mod read;
 mod shadow;
+mod subscribers;
 mod units;
 
 pub use dscp::Dscp;
 pub use error::PolicyError;
+pub use index::SoleCondition;
 pub use matcher::{Facts, IpProtocol, Matcher, Network, NetworkError};
+pub use subscribers::{RateColumns, SubscribersError, SubscribersFile, WithSubscribers};
 pub use unisono_text::Position;
 
 use crate::cello::Purpose;
@@ -58,11 +62,12 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::rate::Rate;
 use crate::weight::Weight;
 use error::Mistake;
+use index::RuleIndex;
 use unisono_time::Duration;
 
 const ROOT: &str = "root";
-/// The longest text of a policy, in bytes.
-const MAX_TEXT: usize = 1 << 20;
+/// The longest text of a policy, in bytes: some 200 for each of 60,000 classes.
+const MAX_TEXT: usize = 16 << 20;
 
 /// How the packets of a leaf are queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -111,6 +116,7 @@ pub struct Policy {
     /// The rules that assign packets to classes, in the order of the file: the first rule that matches
     /// decides.
     pub rules: Vec<Rule>,
+    index: RuleIndex,
     /// Shares of processor time.
     pub cpu: Option<GroupShares>,
     /// Shares of the requests to disks, by the kernel's controller.
@@ -188,8 +194,7 @@ impl Policy {
     }
 
     pub fn class_of(&self, facts: &Facts<'_>) -> ClassId {
-        let rule = self.rules.iter().find(|rule| rule.matcher.matches(facts));
-        rule.map_or(self.default, |rule| rule.class)
+        self.index.first(&self.rules, facts).map_or(self.default, |number| self.rules[number].class)
     }
 
     /// Returns how the packets of a class are queued.

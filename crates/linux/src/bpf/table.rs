@@ -1,31 +1,59 @@
-//! A map from 64-bit to 32-bit numbers that this process fills and programs in the kernel read.
+//! Maps from keys to values, both plain bytes, that this process fills and programs in the kernel read.
 
 use super::{Attributes, MAP_CREATE, MAP_UPDATE, bpf, owned};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const HASH: u32 = 1;
+const LONGEST_PREFIX: u32 = 11;
+/// The flag of a map whose entries are allocated one by one; tries of prefixes require it.
+const NO_PREALLOCATION: u32 = 1;
 
-/// The map (`BPF_MAP_TYPE_HASH`).
 #[derive(Debug)]
-pub struct Table(OwnedFd);
+pub struct Table {
+    descriptor: OwnedFd,
+    key_bytes: usize,
+    value_bytes: usize,
+}
 
 impl Table {
-    /// Makes a map with room for `max_entries` keys. Fails with `EPERM` without `CAP_BPF`.
-    pub fn new(name: &str, max_entries: u32) -> io::Result<Self> {
-        let mut attributes =
-            Attributes::new().word(0, HASH).word(4, 8).word(8, 4).word(12, max_entries).name(28, name);
-        // SAFETY: the command follows no pointers.
-        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+    /// Makes a hash table (`BPF_MAP_TYPE_HASH`) with room for `max_entries` keys. Fails with `EPERM` without
+    /// `CAP_BPF`.
+    pub fn new(name: &str, key_bytes: u32, value_bytes: u32, max_entries: u32) -> io::Result<Self> {
+        Self::of_kind(HASH, 0, name, [key_bytes, value_bytes, max_entries])
     }
 
-    /// Maps `key` to `value`. Fails with `E2BIG` if the map is full.
-    pub fn insert(&self, key: u64, value: u32) -> io::Result<()> {
+    /// Makes a table whose look-ups find the longest prefix of a key (`BPF_MAP_TYPE_LPM_TRIE`). A key begins
+    /// with the number of its bits, as a number of four bytes in host byte order. Fails with `EPERM` without
+    /// `CAP_BPF`, and with `EINVAL` before Linux 4.11.
+    pub fn of_prefixes(name: &str, key_bytes: u32, value_bytes: u32, max_entries: u32) -> io::Result<Self> {
+        Self::of_kind(LONGEST_PREFIX, NO_PREALLOCATION, name, [key_bytes, value_bytes, max_entries])
+    }
+
+    fn of_kind(kind: u32, flags: u32, name: &str, [key, value, entries]: [u32; 3]) -> io::Result<Self> {
         let mut attributes = Attributes::new()
-            .word(0, self.0.as_raw_fd() as u32)
-            .pointer(8, &raw const key)
-            .pointer(16, &raw const value);
-        // SAFETY: the key has eight bytes and the value four, the sizes that the map was made with.
+            .word(0, kind)
+            .word(4, key)
+            .word(8, value)
+            .word(12, entries)
+            .word(16, flags)
+            .name(28, name);
+        // SAFETY: the command follows no pointers.
+        let descriptor = owned(unsafe { bpf(MAP_CREATE, &mut attributes)? });
+        Ok(Self { descriptor, key_bytes: key as usize, value_bytes: value as usize })
+    }
+
+    /// Maps `key` to `value`. Fails with `E2BIG` or `ENOSPC` if the table is full, and with `EINVAL` if a
+    /// length is not that of the table.
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if (key.len(), value.len()) != (self.key_bytes, self.value_bytes) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut attributes = Attributes::new()
+            .word(0, self.descriptor.as_raw_fd() as u32)
+            .pointer(8, key.as_ptr())
+            .pointer(16, value.as_ptr());
+        // SAFETY: key and value have the sizes that the table was made with.
         unsafe { bpf(MAP_UPDATE, &mut attributes)? };
         Ok(())
     }
@@ -33,6 +61,6 @@ impl Table {
 
 impl AsFd for Table {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.descriptor.as_fd()
     }
 }

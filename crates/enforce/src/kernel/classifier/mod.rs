@@ -4,6 +4,7 @@
 //!   a socket's leaf  if the packet's socket has one of its own ([`super::socket_leaves`])
 //!   read once        VLAN tags skipped; protocol, both addresses, both ports, control groups
 //!                    a later fragment: the class of the packet's first fragment, if it is remembered
+//!   rules by key     of many rules with one address, mark or VLAN each: the first that matches ([`keys`])
 //!   rule 1           condition by condition; the first that fails jumps to the next rule
 //!   rule 2           ...                                                      returns its class
 //!   default
@@ -21,8 +22,12 @@
 //!
 //! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
 
+mod keys;
+
+use super::cgroups::GroupNumbers;
 use super::socket_leaves::CLASS_WORD;
 use crate::containers::TC_INDEX;
+use keys::KeyedRules;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -79,6 +84,10 @@ const KEY: i16 = CGROUPS - 8 * MAX_DEPTHS as i16 - KEY_BYTES as i16;
 const VALUE: i16 = KEY - 8;
 const FIRST: i16 = VALUE - 8;
 const FROM: i16 = FIRST - 8;
+/// Places on the stack for rules that are found by key: the key, and the number and the class of the first
+/// rule that matches.
+const RULE_KEY: i16 = FROM - keys::KEY_BYTES as i16;
+const FOUND: i16 = RULE_KEY - keys::VALUE_BYTES as i16;
 /// Source, destination, identification, and protocol with IP's version.
 const KEY_BYTES: u32 = 40;
 /// The number of packets whose first fragment is remembered: about 4 ms of a link of 10 Gbit/s in packets of
@@ -89,7 +98,7 @@ const MAX_TAGS: usize = 4;
 /// The most extension headers of IPv6 that are skipped.
 const MAX_EXTENSIONS: usize = 6;
 /// The most depths of control groups that fit on the stack.
-pub(super) const MAX_DEPTHS: usize = 48;
+pub(super) const MAX_DEPTHS: usize = 44;
 
 /// A control group's depth (the root is 0), and its number.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,13 +117,21 @@ pub(super) struct ProgramSources {
     fragments: Option<LruMap>,
     /// The leaves of sockets, and the numbers of the classes that may have some.
     sockets: Option<(SocketStorage, Vec<u16>)>,
+    /// `None`: all rules are compared with the packet.
+    keyed: Option<KeyedRules>,
 }
 
 impl ProgramSources {
-    pub(super) fn for_policy(policy: &Policy, cgroups: BTreeMap<String, GroupPosition>) -> io::Result<Self> {
+    /// Makes the maps of a program. `number` returns the value of a class, as in [`write`].
+    pub(super) fn for_policy(
+        policy: &Policy,
+        cgroups: BTreeMap<String, GroupPosition>,
+        number: impl Fn(ClassId) -> u32,
+    ) -> io::Result<Self> {
         let ports = policy.rules.iter().any(|rule| rule.matcher.ports.is_some());
         let fragments = ports.then(|| LruMap::new("unisono_parts", KEY_BYTES, REMEMBERED)).transpose()?;
-        Ok(Self { cgroups, fragments, sockets: None })
+        let keyed = KeyedRules::for_policy(policy, keys::MIN_RULES, number)?;
+        Ok(Self { cgroups, fragments, sockets: None, keyed })
     }
 
     /// Adds leaves of sockets below the classes of these numbers. This is only for a program that returns the
@@ -125,6 +142,11 @@ impl ProgramSources {
 
     pub(super) fn have_cgroups(&self) -> bool {
         !self.cgroups.is_empty()
+    }
+
+    /// Returns the numbers of the control groups that the program compares.
+    pub(super) fn group_numbers(&self) -> GroupNumbers {
+        self.cgroups.iter().map(|(path, position)| (path.clone(), position.number)).collect()
     }
 }
 
@@ -166,7 +188,8 @@ fn write_after(
     number: impl Fn(ClassId) -> u32,
     end: ClassUse,
 ) -> Option<Vec<u64>> {
-    let ProgramSources { cgroups, fragments, sockets } = sources;
+    let ProgramSources { cgroups, fragments, sockets, keyed } = sources;
+    let fragments = fragments.as_ref();
     let mut depths: Vec<u32> = cgroups.values().map(|place| place.depth).collect();
     depths.sort_unstable();
     depths.dedup();
@@ -178,7 +201,7 @@ fn write_after(
     if let Some((storage, classes)) = sockets {
         leaf_of_socket(&mut code, storage, classes);
     }
-    read(&mut code, fragments.as_ref(), end);
+    read(&mut code, fragments, end);
     if policy.rules.iter().any(|rule| rule.matcher.vlan.is_some()) {
         read_vlan(&mut code);
     }
@@ -186,7 +209,18 @@ fn write_after(
         code.copy(R1, PACKET).set(R2, depth.cast_signed()).call(ANCESTOR_CGROUP);
         code.store(STACK, slot(*depth), R0);
     }
-    for rule in &policy.rules {
+    if let Some(keyed) = keyed {
+        keyed.find(&mut code);
+    }
+    let mut is_undecided = false;
+    for (place, rule) in (0..).zip(&policy.rules) {
+        if keyed.as_ref().is_some_and(|keyed| keyed.holds(&rule.matcher)) {
+            is_undecided = true;
+            continue;
+        }
+        if std::mem::take(&mut is_undecided) {
+            conclude_if_found(&mut code, place, fragments, end);
+        }
         let next = code.label();
         let Matcher { cgroup, address, ports, protocol, priority, mark, dscp, vlan } = &rule.matcher;
         if let Some(place) = cgroup.as_ref().and_then(|cgroup| cgroups.get(cgroup)) {
@@ -217,10 +251,13 @@ fn write_after(
             side_matches(&mut code, Side::Destination, *address, ports, next);
             code.here(matched);
         }
-        conclude(&mut code, number(rule.class), fragments.as_ref(), end);
+        conclude(&mut code, DecidedClass::Known(number(rule.class)), fragments, end);
         code.here(next);
     }
-    conclude(&mut code, number(policy.default), fragments.as_ref(), end);
+    if keyed.is_some() {
+        conclude_if_found(&mut code, i32::MAX, fragments, end);
+    }
+    conclude(&mut code, DecidedClass::Known(number(policy.default)), fragments, end);
     code.finish()
 }
 
@@ -241,18 +278,44 @@ fn leaf_of_socket(code: &mut Assembler, storage: &SocketStorage, classes: &[u16]
     code.here(none).copy(R1, PACKET);
 }
 
+/// The class with which the program ends.
+#[derive(Clone, Copy)]
+enum DecidedClass {
+    Known(u32),
+    /// The class of the rule that was found by key.
+    Found,
+}
+
+/// Emits code that ends the program with the class of the rule that was found by key, if that rule precedes
+/// the rule of the number `before`.
+fn conclude_if_found(code: &mut Assembler, before: i32, fragments: Option<&LruMap>, end: ClassUse) {
+    let later = code.label();
+    code.load(LoadSize::Four, R1, STACK, FOUND).jump_if(JumpWhen::Above, R1, before, later);
+    conclude(code, DecidedClass::Found, fragments, end);
+    code.here(later);
+}
+
 /// Emits code that ends the program with a class, and remembers the class if this is the first fragment of a
 /// packet.
-fn conclude(code: &mut Assembler, class: u32, fragments: Option<&LruMap>, end: ClassUse) {
+fn conclude(code: &mut Assembler, class: DecidedClass, fragments: Option<&LruMap>, end: ClassUse) {
+    let load = |code: &mut Assembler| match class {
+        DecidedClass::Known(class) => {
+            code.number(AluOperation::Set32, R1, class.cast_signed());
+        }
+        DecidedClass::Found => {
+            code.load(LoadSize::Four, R1, STACK, FOUND + keys::CLASS_AT);
+        }
+    };
     if let Some(fragments) = fragments {
         let unfragmented = code.label();
         code.load(LoadSize::Four, R1, STACK, FIRST).jump_if(JumpWhen::Equal, R1, 0, unfragmented);
-        code.store_number(STACK, VALUE, class.cast_signed()).map(R1, fragments.as_fd());
+        load(code);
+        code.store_four(STACK, VALUE, R1).map(R1, fragments.as_fd());
         stack_address(code, R2, KEY);
         stack_address(code, R3, VALUE);
         code.set(R4, 0).call(UPDATE).here(unfragmented);
     }
-    code.number(AluOperation::Set32, R1, class.cast_signed());
+    load(code);
     finish(code, end);
 }
 

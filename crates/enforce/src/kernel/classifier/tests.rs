@@ -11,8 +11,16 @@ use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::process::is_root;
 
 fn load(policy: &Policy) -> Result<ClassifierProgram, String> {
+    load_keyed(policy, keys::MIN_RULES)
+}
+
+/// Loads the program of a policy, with tables if at least `min` rules can be found by key.
+fn load_keyed(policy: &Policy, min: usize) -> Result<ClassifierProgram, String> {
     let answer = |class: ClassId| u32::try_from(class.index()).expect("few classes") + 100;
-    let sources = ProgramSources::for_policy(policy, BTreeMap::new()).map_err(|error| error.to_string())?;
+    let text = |error: io::Error| error.to_string();
+    let keyed = KeyedRules::for_policy(policy, min, answer).map_err(text)?;
+    let sources = ProgramSources::for_policy(policy, BTreeMap::new(), answer).map_err(text)?;
+    let sources = ProgramSources { keyed, ..sources };
     let program = write(policy, &sources, answer).expect("it is short");
     ClassifierProgram::load("unisono_test", &program).map_err(|error| error.to_string())
 }
@@ -188,13 +196,15 @@ proptest! {
             }
         }
         let policy = Policy::parse(&text(&rules)).expect("each rule was tried");
-        let classifier = load(&policy).map_err(TestCaseError::fail)?;
-        for (facts, before) in &packets {
-            let frame = frame(facts, before);
-            let (priority, mark) = (facts.priority.unwrap_or(0), facts.mark.unwrap_or(0));
-            let actual = classifier.test_with(&frame, priority, mark).expect("it is a frame");
-            let wanted = u32::try_from(policy.class_of(facts).index()).expect("few classes") + 100;
-            prop_assert_eq!(actual, wanted, "{:?} {:?}\n{}", facts, before, policy.text);
+        for min in [1, usize::MAX] {
+            let classifier = load_keyed(&policy, min).map_err(TestCaseError::fail)?;
+            for (facts, before) in &packets {
+                let frame = frame(facts, before);
+                let (priority, mark) = (facts.priority.unwrap_or(0), facts.mark.unwrap_or(0));
+                let actual = classifier.test_with(&frame, priority, mark).expect("it is a frame");
+                let wanted = u32::try_from(policy.class_of(facts).index()).expect("few classes") + 100;
+                prop_assert_eq!(actual, wanted, "{:?} {:?} {}\n{}", facts, before, min, policy.text);
+            }
         }
     }
 
@@ -218,7 +228,7 @@ fn the_outermost_vlan_of_a_frame_decides() {
         return;
     }
     let policy = Policy::parse("rate = \"1mbit\"\n[class.a]\nmatch = [{ vlan = 5 }]").expect("it is sound");
-    let classifier = load(&policy).expect("it is loaded");
+    let [compared, keyed] = [usize::MAX, 1].map(|min| load_keyed(&policy, min).expect("it is loaded"));
     let rest = frame(&Facts::default(), &Before::Nothing);
     for (tags, class) in [
         (&[][..], policy.default),
@@ -228,8 +238,10 @@ fn the_outermost_vlan_of_a_frame_decides() {
         (&[[0x81, 0, 1, 5]], policy.default),
     ] {
         let tagged = [&rest[..12], &tags.concat(), &rest[12..]].concat();
-        let actual = classifier.test(&tagged).expect("it is a frame");
-        assert_eq!(actual, u32::try_from(class.index()).expect("few classes") + 100, "{tags:?}");
+        for classifier in [&compared, &keyed] {
+            let actual = classifier.test(&tagged).expect("it is a frame");
+            assert_eq!(actual, u32::try_from(class.index()).expect("few classes") + 100, "{tags:?}");
+        }
     }
 }
 
@@ -368,7 +380,10 @@ fn without_a_rule_that_asks_for_ports_no_fragments_are_remembered() {
     let text = "rate = \"1mbit\"\n[class.datagrams]\nmatch = [{ protocol = \"udp\" }]\n";
     let policy = Policy::parse(text).expect("it is sound");
     assert!(
-        ProgramSources::for_policy(&policy, BTreeMap::new()).expect("nothing is made").fragments.is_none()
+        ProgramSources::for_policy(&policy, BTreeMap::new(), |_| 0)
+            .expect("nothing is made")
+            .fragments
+            .is_none()
     );
     let mut both = Both::new(text);
     for fragment in [None, Some((1, 0, true)), Some((1, 2, false))] {

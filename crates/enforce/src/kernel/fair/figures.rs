@@ -18,13 +18,14 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
             above.1 += &delays;
         }
     }
+    let guarantees = policy.guarantees();
     let class = |(id, class): (ClassId, &Class)| {
         let (own, delays) = &counted[id.index()];
         let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
         LiveClass {
             name: class.name.clone(),
             parent: parent.map(|parent| tree.class(parent).name.clone()),
-            guarantee: policy.guarantee(id),
+            guarantee: guarantees[id.index()],
             packets: own.served_packets,
             bytes: own.served_bytes,
             dropped: own.dropped,

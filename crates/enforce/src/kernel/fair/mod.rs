@@ -16,6 +16,7 @@
 mod change;
 mod figures;
 
+use super::cgroups::GroupNumbers;
 use super::discipline::{self, Attached, KIND, LoadedDiscipline, PRIORITIES, Setup};
 use super::saved::{self, Root, root_qdisc};
 use super::site::{HostDevice, KernelBackend, KernelSite};
@@ -375,7 +376,7 @@ fn classifier(
     generation: u32,
 ) -> Result<ClassifierProgram, Error> {
     let number = |class: ClassId| discipline::priority(major, generation, class);
-    let sources = super::sources(policy, senders)?;
+    let sources = super::sources(policy, senders, &GroupNumbers::new(), number)?;
     let program = classifier::write_marking(policy, &sources, discipline::kick(major), number);
     let program = program.ok_or_else(|| Error::BackendUnsupported {
         what: "the rules make a program that is too long for the kernel".to_owned(),

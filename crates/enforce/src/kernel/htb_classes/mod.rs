@@ -19,7 +19,7 @@
 //!   two of the longest packets, which would otherwise never fit.
 
 use super::socket_leaves::{FIRST_LEAF, SocketLeaf};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use unisono_fairqueue::{Class, ClassId, Flows, Limit, Order, Overflow, Policy};
 use unisono_linux::clock::Duration;
 use unisono_linux::netlink::NetlinkRequest;
@@ -185,7 +185,8 @@ pub(super) fn class_handle(number: u16) -> u32 {
 pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> Option<ClassNumbers> {
     let hierarchy = &policy.hierarchy;
     let mut numbers = ClassNumbers::new();
-    let mut free = (LINK + 1..FIRST_LEAF).filter(|own| before.values().all(|number| number.own != *own));
+    let used: HashSet<u16> = before.values().map(|number| number.own).collect();
+    let mut free = (LINK + 1..FIRST_LEAF).filter(|own| !used.contains(own));
     for (id, class) in hierarchy.classes() {
         let above = match id {
             ClassId::ROOT => 0,
@@ -216,14 +217,13 @@ pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> 
 
 /// Returns the numbers that are not used any more, children before their parents.
 pub(super) fn removed_numbers(before: &ClassNumbers, now: &ClassNumbers) -> Vec<u16> {
-    let above = |own: u16| before.values().find(|number| number.own == own).map_or(0, |number| number.above);
+    let parents: HashMap<u16, u16> = before.values().map(|number| (number.own, number.above)).collect();
+    let kept: HashSet<u16> = now.values().map(|number| number.own).collect();
+    let above = |own: u16| parents.get(&own).copied().unwrap_or(0);
     let depth =
         |own: u16| std::iter::successors(Some(own), |own| Some(above(*own)).filter(|own| *own != 0)).count();
-    let mut gone: Vec<u16> = before
-        .values()
-        .map(|number| number.own)
-        .filter(|own| now.values().all(|number| number.own != *own))
-        .collect();
+    let mut gone: Vec<u16> =
+        before.values().map(|number| number.own).filter(|own| !kept.contains(own)).collect();
     gone.sort_by_cached_key(|own| std::cmp::Reverse(depth(*own)));
     gone.dedup();
     gone
@@ -287,20 +287,21 @@ pub(super) fn plan(
     let arriving = longest.arriving;
     let parts: Vec<Vec<(u16, f64)>> =
         tree.classes().map(|(id, _)| parts_of_sockets(policy, id, numbers, sockets)).collect();
+    let (shares, guarantees) = (tree.shares(), policy.guarantees());
     let min_share = tree.classes().filter(|(id, _)| tree.is_leaf(*id)).fold(f64::INFINITY, |min, (id, _)| {
         let min_part = parts[id.index()].iter().fold(1.0_f64, |min, (_, part)| min.min(*part));
-        min.min(tree.share(id) * min_part)
+        min.min(shares[id.index()] * min_part)
     });
     let max_quantum = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(arriving as f64);
     let planned = |id: ClassId, number: u16, parent: u16, part: f64, kind: Option<LeafKind>| {
         let class = tree.class(id);
         let [guaranteed, rate] =
-            [1.0, part].map(|part| ByteRate(whole_bytes(policy.guarantee(id) * part / 8.0)));
+            [1.0, part].map(|part| ByteRate(whole_bytes(guarantees[id.index()] * part / 8.0)));
         let ceiling = ByteRate(whole_bytes(policy.ceiling(id).bytes_per_second())).max(rate);
         let quantum = match tuning {
-            Tuning::ByWeight => {
-                whole_bytes((arriving as f64 * tree.share(id) * part / min_share).round().min(max_quantum))
-            }
+            Tuning::ByWeight => whole_bytes(
+                (arriving as f64 * shares[id.index()] * part / min_share).round().min(max_quantum),
+            ),
             Tuning::Plain => (rate.0 / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
         };
         PlannedClass {

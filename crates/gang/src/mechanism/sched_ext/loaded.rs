@@ -112,8 +112,8 @@ impl LoadedScheduler {
         let turn = map("turn", TURN as u32, 1)?;
         let state = map("state", STATE as u32, 1)?;
         let processors = map("processors", PROCESSOR, MAX_PROCESSORS)?;
-        let table =
-            Table::new("gangs", MAX_GANGS as u32).map_err(ProgramError::io("make the BPF map gangs"))?;
+        let table = Table::new("gangs", 8, 4, MAX_GANGS as u32)
+            .map_err(ProgramError::io("make the BPF map gangs"))?;
         let maps: [(&str, BorrowedFd<'_>); 4] = [
             ("turn", turn.as_fd()),
             ("state", state.as_fd()),
@@ -173,7 +173,9 @@ impl LoadedScheduler {
 
     /// Registers the control group of a gang.
     pub(super) fn know(&self, group: u64, gang: usize) -> Result<(), ProgramError> {
-        self.gangs.insert(group, gang as u32).map_err(ProgramError::io("tell the kernel of a gang"))
+        self.gangs
+            .insert(&group.to_ne_bytes(), &(gang as u32).to_ne_bytes())
+            .map_err(ProgramError::io("tell the kernel of a gang"))
     }
 
     /// Writes the gangs' standings. They take effect with [`switch`](Self::switch).

@@ -83,7 +83,7 @@ mod tests {
 
     fn report(unacknowledged: u32, probes: u32, heard_ms: u64) -> Silence {
         let (last_received, last_sent) = (Duration::from_millis(heard_ms).into(), Duration::ZERO.into());
-        Silence { unacknowledged, unsent: 0, probes, retransmits: 0, last_sent, last_received }
+        Silence { unacknowledged, unsent: Some(0), probes, retransmits: 0, last_sent, last_received }
     }
 
     #[test]
