@@ -118,6 +118,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         unisono: std::env::current_exe()?,
         root: own::is_root(),
         parts: processor_parts(files.len())?,
+        rank_programs: files.iter().map(|(_, traits)| traits.rank_programs.clone()).collect(),
     };
     // an existing directory is refused before the programs run in vain
     let mut records =
