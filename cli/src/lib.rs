@@ -125,6 +125,7 @@ enum Command {
 /// Runs the command that the command line names.
 #[must_use]
 pub fn main() -> ExitCode {
+    unisono_linux::ignored_signals::keep_children();
     completions::answer_shell();
     if version::is_asked_as_json(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
         return exit::code(version::print_json());

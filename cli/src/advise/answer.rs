@@ -189,6 +189,9 @@ pub(super) fn action(trials: &TrialRuns, advice: &Advice) -> String {
         AdviceVerdict::Nothing => NOTHING,
         AdviceVerdict::Undecided => return undecided(trials, advice),
         AdviceVerdict::TooManyThreads => "There are too many threads. Start as many as there are processors",
+        AdviceVerdict::WaitPolicy if advice.remedy == TriedRemedy::Mpi => {
+            "Ranks that wait hold the processors. Let them sleep"
+        }
         AdviceVerdict::WaitPolicy if advice.threads_wait => {
             "Threads that wait hold the processors. Let them sleep"
         }

@@ -28,11 +28,11 @@ use unisono_study::record_file::{RecordError, RecordFile};
 /// Find out which setting makes your programs fast on this machine
 ///
 /// Runs the programs as they are, then with each remedy by turns: as many threads as processors, waiting
-/// threads that sleep, a processor for each thread, processors for each program, one program after the other,
-/// a priority, gangs (with other slices, too, where gangs do well). It compares the times round by round, and
-/// prints the command of the simplest remedy that is clearly faster. While the programs run, it watches their
-/// threads. The answer fits a terminal of 80 columns and 24 lines: what runs, what it waits for, what to
-/// type, what that gains, who pays, and how sure it is.
+/// threads that sleep, waiting ranks that sleep (MPI), a processor for each thread, processors for each
+/// program, one program after the other, a priority, gangs (with other slices, too, where gangs do well). It
+/// compares the times round by round, and prints the command of the simplest remedy that is clearly faster.
+/// While the programs run, it watches their threads. The answer fits a terminal of 80 columns and 24 lines:
+/// what runs, what it waits for, what to type, what that gains, who pays, and how sure it is.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono advise -- ./solver 1000
@@ -118,6 +118,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         unisono: std::env::current_exe()?,
         root: own::is_root(),
         parts: processor_parts(files.len())?,
+        rank_programs: files.iter().map(|(_, traits)| traits.rank_programs.clone()).collect(),
     };
     // an existing directory is refused before the programs run in vain
     let mut records =

@@ -35,6 +35,7 @@ pub(super) fn run(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
         unisono: std::env::current_exe()?,
         root: own::is_root(),
         parts: Vec::new(),
+        rank_programs: Vec::new(),
     };
     let periods = || quota::limits_of(process).ok()?.quota?.periods();
     let before = periods();

@@ -288,6 +288,7 @@ mod tests {
             unisono: "/bin/unisono".into(),
             root: true,
             parts: Vec::new(),
+            rank_programs: Vec::new(),
         };
         let there = effective(&quota::limits().expect("this host has limits"));
         let circumstances = Circumstances { programs: 2, processors: 2, ..Circumstances::default() };

@@ -98,7 +98,11 @@ pub(crate) fn parse_programs(
             format!("a program is missing beside `:::`; write: unisono {command} -- CMD ARGS ::: CMD ARGS");
         return Err(Failure::Usage(text).into());
     }
-    let mpi = MpiNames { is_launcher, is_library: |name| HostMpi::of_library(name).is_some() };
+    let mpi = MpiNames {
+        is_launcher,
+        is_library: |name| HostMpi::of_library(name).is_some(),
+        waits_awake: |name| HostMpi::of_library(name) == Some(HostMpi::Mpich),
+    };
     let read_program = |command: &[OsString]| {
         let name = Path::new(&command[0]);
         let traits = ProgramTraits::from_command(command, mpi)

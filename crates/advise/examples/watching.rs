@@ -53,6 +53,7 @@ fn main() {
         unisono: "unisono".into(),
         root: false,
         parts: Vec::new(),
+        rank_programs: Vec::new(),
     };
     let mut pairs = Vec::new();
     for round in 0..runs {

@@ -124,7 +124,9 @@ fn simulated_rate(
     let fits = shape.programs <= cores;
     let slice = remedy.slice_ms().map(Duration::from_millis);
     let sharing = match remedy {
-        TriedRemedy::Plain | TriedRemedy::Passive | TriedRemedy::Priority => Sharing::Linux,
+        TriedRemedy::Plain | TriedRemedy::Passive | TriedRemedy::Mpi | TriedRemedy::Priority => {
+            Sharing::Linux
+        }
         TriedRemedy::Fit | TriedRemedy::Partition if fits && shape.programs > 1 => Sharing::Partition,
         TriedRemedy::Fit | TriedRemedy::Partition | TriedRemedy::Pin => Sharing::Spread,
         TriedRemedy::InTurn => Sharing::Batch,
@@ -136,7 +138,8 @@ fn simulated_rate(
         _ => false,
     };
     let threads = if fewer { (cores / shape.programs).clamp(1, shape.threads) } else { shape.threads };
-    let passive = remedy == TriedRemedy::Passive || remedy == TriedRemedy::Fit && circumstances.fit.waits();
+    let passive = matches!(remedy, TriedRemedy::Passive | TriedRemedy::Mpi)
+        || remedy == TriedRemedy::Fit && circumstances.fit.waits();
     let longer = |time: Duration| time * shape.threads as u64 / threads as u64;
     let program = |number: usize| SimulatedProgram {
         wait: if passive { SimulatedWait::Block } else { shape.wait },

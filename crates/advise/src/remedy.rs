@@ -20,6 +20,8 @@ named! {
         Fit = "fit",
         /// Waiting threads sleep at once.
         Passive = "passive",
+        /// `unisono mpi`: waiting ranks of MPI programs sleep.
+        Mpi = "mpi",
         /// Each thread of an OpenMP team has a processor of its own.
         Pin = "pin",
         /// Each program has processors of its own.
@@ -38,6 +40,15 @@ named! {
     }
 }
 
+/// Parts of the names of variables and options with a number of threads.
+const NUMBERS: [&str; 4] = ["NUM_THREADS", "GOMAXPROCS", "ActiveProcessorCount", "ARG_THREADS"];
+/// Prefixes of the names of MPI's libraries.
+const MPI: [&str; 3] = ["libmpi.", "libmpi_abi", "libmpich"];
+
+fn is_among(found: &BTreeSet<String>, prefixes: &[&str]) -> bool {
+    found.iter().any(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+}
+
 /// The variables that `unisono fit` would set, as far as a verdict needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FitPlan {
@@ -51,12 +62,16 @@ impl FitPlan {
         Self { set: settings.map(|set| set.name.to_owned()).collect() }
     }
 
-    /// Removes the variable that `fit` sets in case a program loads OpenBLAS, unless OpenBLAS is among the
-    /// runtimes found.
+    /// Removes variables that `fit` sets in case a program loads a runtime which is not among those found:
+    /// OpenBLAS's number of threads without OpenBLAS, and all numbers of threads of an MPI program whose ranks
+    /// have no runtime with threads. (Its ranks are too many, and `fit` does not change their number.)
     #[must_use]
     pub fn for_runtimes(mut self, found: &BTreeSet<String>) -> Self {
-        if !found.iter().any(|name| name.starts_with("libopenblas")) {
+        if !is_among(found, &["libopenblas"]) {
             self.set.retain(|name| name != "OPENBLAS_NUM_THREADS");
+        }
+        if is_among(found, &MPI) && found.iter().all(|name| MPI.iter().any(|mpi| name.starts_with(mpi))) {
+            self.set.retain(|name| !NUMBERS.iter().any(|part| name.contains(part)));
         }
         self
     }
@@ -66,7 +81,7 @@ impl FitPlan {
     }
 
     pub fn fewer_threads(&self) -> bool {
-        self.sets(&["NUM_THREADS", "GOMAXPROCS", "ActiveProcessorCount", "ARG_THREADS"])
+        self.sets(&NUMBERS)
     }
 
     pub fn waits(&self) -> bool {
@@ -106,8 +121,7 @@ impl TriedRemedy {
     /// Returns whether this remedy acts on programs that loaded these runtimes. A runtime that is linked into
     /// the program's own file is not among them.
     pub fn is_known_to_act(self, runtimes: &BTreeSet<String>) -> bool {
-        let is_there = |known: &&str| runtimes.iter().any(|name| name.starts_with(*known));
-        self.read_by().is_none_or(|all| all.iter().any(is_there))
+        self.read_by().is_none_or(|all| is_among(runtimes, all))
     }
 
     /// Returns the slice of gangs, in milliseconds; `None` for other remedies.
@@ -125,6 +139,7 @@ impl TriedRemedy {
             TriedRemedy::Plain => "as it is now",
             TriedRemedy::Fit => "as many threads as processors",
             TriedRemedy::Passive => "waiting threads sleep",
+            TriedRemedy::Mpi => "waiting ranks sleep",
             TriedRemedy::Pin => "a processor for each thread",
             TriedRemedy::Partition => "processors for each program",
             TriedRemedy::InTurn => "one program after the other",
@@ -147,6 +162,9 @@ pub struct Programs {
     pub root: bool,
     /// A set of processors for each program; empty if there are too few of them.
     pub parts: Vec<CpuSet>,
+    /// For each command, the indices in it of the programs that it starts as ranks; empty if it is no launcher
+    /// of MPI programs.
+    pub rank_programs: Vec<Vec<usize>>,
 }
 
 impl Programs {
@@ -156,6 +174,7 @@ impl Programs {
         let makes_sense = |remedy: &TriedRemedy| match remedy {
             // one program cannot take turns with itself
             TriedRemedy::InTurn => several,
+            TriedRemedy::Mpi => self.rank_programs.iter().any(|programs| !programs.is_empty()),
             TriedRemedy::Partition => several && self.parts.len() == self.commands.len(),
             // only root may raise a priority
             TriedRemedy::Priority => several || self.root,
@@ -190,6 +209,10 @@ impl Programs {
         match remedy {
             TriedRemedy::Plain => vec![with(&[])],
             TriedRemedy::Passive => vec![with(&PASSIVE)],
+            TriedRemedy::Mpi => {
+                let commands = self.with_sleeping_ranks(self.unisono.as_os_str());
+                vec![commands.into_iter().map(|words| (words, Vec::new())).collect()]
+            }
             TriedRemedy::Pin => vec![with(&PIN)],
             TriedRemedy::InTurn => with(&[]).into_iter().map(|one| vec![one]).collect(),
             TriedRemedy::Fit => vec![vec![(self.unisono_command(&["fit", "--quiet", "--"]), Vec::new())]],
@@ -225,6 +248,10 @@ impl Programs {
         match remedy {
             TriedRemedy::Plain => each(&[]),
             TriedRemedy::Passive => each(&PASSIVE),
+            TriedRemedy::Mpi => {
+                let commands = self.with_sleeping_ranks(OsStr::new("unisono"));
+                commands.iter().map(|words| shell_quoted(words)).collect::<Vec<_>>().join(" & ")
+            }
             TriedRemedy::Pin => each(&PIN),
             TriedRemedy::InTurn => texts.join("; "),
             TriedRemedy::Fit => format!("unisono fit -- {}", self.in_words()),
@@ -243,6 +270,17 @@ impl Programs {
                 format!("{} {}", words.join(" "), self.in_words())
             }
         }
+    }
+
+    /// Returns the commands with `unisono mpi` before each program that is started as ranks.
+    fn with_sleeping_ranks(&self, unisono: &OsStr) -> Vec<Vec<OsString>> {
+        let mut commands = self.commands.clone();
+        for (words, programs) in commands.iter_mut().zip(&self.rank_programs) {
+            for at in programs.iter().rev() {
+                words.splice(at..at, [unisono.to_owned(), "mpi".into(), "--".into()]);
+            }
+        }
+        commands
     }
 
     fn unprivileged(&self) -> &'static [&'static str] {
@@ -307,6 +345,41 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_threads_does_not_count_where_only_ranks_are_too_many() {
+        let set = vec!["OMP_NUM_THREADS".to_owned(), "MPIR_CVAR_POLLS_BEFORE_YIELD".to_owned()];
+        let plan = FitPlan { set };
+        let found = |names: &[&str]| {
+            plan.clone().for_runtimes(&names.iter().map(|name| (*name).to_owned()).collect())
+        };
+        let ranks = found(&["libmpich.so.12.2.2"]);
+        assert!(!ranks.fewer_threads() && ranks.waits());
+        assert!(found(&["libmpich.so.12.2.2", "libgomp.so.1.0.0"]).fewer_threads(), "ranks times threads");
+        assert!(found(&[]).fewer_threads(), "a runtime may be linked into the program");
+    }
+
+    #[test]
+    fn each_program_of_a_launcher_runs_under_unisono_mpi() {
+        let commands = programs(&[&["mpiexec", "-n", "1", "./a b", ":", "-n", "3", "./c"], &["./d"]]);
+        let one = Programs {
+            commands,
+            unisono: "/bin/unisono".into(),
+            root: false,
+            parts: Vec::new(),
+            rank_programs: vec![vec![3, 7], Vec::new()],
+        };
+        assert!(one.remedies().contains(&TriedRemedy::Mpi));
+        assert_eq!(
+            one.command(TriedRemedy::Mpi),
+            "mpiexec -n 1 unisono mpi -- './a b' : -n 3 unisono mpi -- ./c & ./d"
+        );
+        let stages = one.stages(TriedRemedy::Mpi);
+        assert_eq!(stages[0][0].0[3..7], ["/bin/unisono", "mpi", "--", "./a b"].map(OsString::from));
+        assert_eq!(stages[0].len(), 2);
+        let none = Programs { rank_programs: vec![Vec::new(), Vec::new()], ..one };
+        assert!(!none.remedies().contains(&TriedRemedy::Mpi));
+    }
+
+    #[test]
     fn a_shell_reads_back_every_word() {
         let words = ["it's", "", "a b", "$HOME", "--n=3", "x;y", "\"q\"", "`id`"];
         let line = format!("printf '%s\\n' {}", shell_quoted(&programs(&[&words])[0]));
@@ -319,7 +392,13 @@ mod tests {
     fn programs_run_together_except_in_turn() {
         let commands = programs(&[&["./a", "1"], &["./b"]]);
         let parts = vec![CpuSet::single(0), CpuSet::single(1)];
-        let two = Programs { commands, unisono: "/bin/unisono".into(), root: true, parts };
+        let two = Programs {
+            commands,
+            unisono: "/bin/unisono".into(),
+            root: true,
+            parts,
+            rank_programs: Vec::new(),
+        };
         let shape = |remedy: TriedRemedy| -> Vec<usize> { two.stages(remedy).iter().map(Vec::len).collect() };
         assert_eq!(shape(TriedRemedy::Plain), [2]);
         assert_eq!(shape(TriedRemedy::InTurn), [1, 1]);
@@ -346,6 +425,7 @@ mod tests {
             unisono: "/bin/unisono".into(),
             root: false,
             parts: Vec::new(),
+            rank_programs: Vec::new(),
         };
         let lacks = |programs: &Programs| -> Vec<&str> {
             let remedies = programs.remedies();
@@ -355,11 +435,11 @@ mod tests {
                 .map(TriedRemedy::name)
                 .collect()
         };
-        assert_eq!(lacks(&one), ["partition", "in-turn", "priority"]);
+        assert_eq!(lacks(&one), ["mpi", "partition", "in-turn", "priority"]);
         let root = Programs { root: true, ..one };
-        assert_eq!(lacks(&root), ["partition", "in-turn"]);
+        assert_eq!(lacks(&root), ["mpi", "partition", "in-turn"]);
         assert_eq!(root.command(TriedRemedy::Priority), "nice -n -20 ./a");
         let crowd = Programs { commands: programs(&[&["./a"], &["./b"], &["./c"]]), ..root };
-        assert_eq!(lacks(&crowd), ["partition"], "there are not enough processors");
+        assert_eq!(lacks(&crowd), ["mpi", "partition"], "there are not enough processors");
     }
 }

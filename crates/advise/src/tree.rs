@@ -68,7 +68,7 @@ pub fn machine_time() -> Option<Duration> {
 /// Returns the loaded runtimes that decide how a process's threads wait, by file name with version:
 /// `libgomp.so.1.0.0`.
 pub fn loaded_runtimes(leaders: &[i32]) -> BTreeSet<String> {
-    const KNOWN: [&str; 10] = [
+    const KNOWN: [&str; 11] = [
         "libgomp",
         "libomp",
         "libiomp5",
@@ -76,6 +76,7 @@ pub fn loaded_runtimes(leaders: &[i32]) -> BTreeSet<String> {
         "libmkl_",
         "libtbb",
         "libmpi.",
+        "libmpi_abi",
         "libmpich",
         "libjvm",
         "libtorch_cpu",

@@ -11,6 +11,7 @@ use unisono_linux::affinity::CpuSet;
 use unisono_linux::load;
 use unisono_linux::quota::{self, ProcessorLimits};
 use unisono_linux::topology::Topology;
+use unisono_text::counted;
 
 /// The limits and the load of this host for programs that start now.
 #[derive(Clone, Debug)]
@@ -73,20 +74,42 @@ impl FitHost {
                 // threads of other programs may run on any part, so each part expects an equal share of them
                 others: others.map(|others| others.div_ceil(count) + part.others),
             };
-            let plan = decide(&observed, &traits, &user);
+            let mut plan = decide(&observed, &traits, &user);
+            plan.remarks.extend(awake_ranks_remark(&command, &traits, &observed));
             let fewer = count == 1 && part.threads < part.cpus.len();
             let lease = (fewer && may_be_bound(&traits, &user)).then_some(part.threads);
-            FittedProgram { command: with_options(command, &plan), plan, part, lease }
+            FittedProgram { command: with_options(command, traits.at, &plan), plan, part, lease }
         };
         parts.into_iter().zip(programs).map(fit_one).collect()
     }
 }
 
-fn with_options(mut command: Vec<OsString>, plan: &Plan) -> Vec<OsString> {
+/// Returns the command with the options of `plan` after the program, which is the word `at`.
+fn with_options(mut command: Vec<OsString>, at: usize, plan: &Plan) -> Vec<OsString> {
     let options = plan.options.iter().map(|option| format!("{}={}", option.name, option.value).into());
-    let first = command.len().min(1);
+    let first = command.len().min(at + 1);
     command.splice(first..first, options);
     command
+}
+
+/// Returns a remark about ranks that outnumber their processors and stay awake while they wait: no variable
+/// lets them sleep, and each is a session of its own.
+fn awake_ranks_remark(command: &[OsString], program: &ProgramTraits, host: &HostState) -> Option<String> {
+    let ranks = host.ranks.as_ref().filter(|_| program.ranks_wait_awake)?.count;
+    if ranks <= host.effective.processors {
+        return None;
+    }
+    let mut words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    for at in program.rank_programs.iter().rev() {
+        words.splice(at..at, ["unisono", "mpi", "--"].map(Into::into));
+    }
+    Some(format!(
+        "{} on {}: ranks of MPICH cannot yield to each other where the kernel schedules each session as a \
+         group (autogroup); ranks that sleep while they wait: {}",
+        counted(ranks, "rank"),
+        counted(host.effective.processors, "processor"),
+        words.join(" ")
+    ))
 }
 
 /// Returns whether the program may be bound to some of its processors: it does not use MPI, and neither a
@@ -133,8 +156,34 @@ mod tests {
         let limits = ProcessorLimits { affinity, quota: Some(quota), ..ProcessorLimits::default() };
         let host = FitHost { effective: effective(&limits), limits, others: Some(0), launcher_cpus: None };
         let java = ProgramTraits { java: Some(Java { feature: 17, update: 1 }), ..ProgramTraits::default() };
-        let fitted = host.fit(vec![(vec!["java".into(), "-jar".into(), "a.jar".into()], java)], |_| None);
+        let command = vec!["java".into(), "-jar".into(), "a.jar".into()];
+        let fitted = host.fit(vec![(command, java.clone())], |_| None);
         assert_eq!(fitted[0].command, ["java", "-XX:ActiveProcessorCount=1", "-jar", "a.jar"]);
+        let behind = ProgramTraits { at: 1, ..java };
+        let fitted = host.fit(vec![(vec!["nohup".into(), "java".into(), "-jar".into()], behind)], |_| None);
+        assert_eq!(fitted[0].command, ["nohup", "java", "-XX:ActiveProcessorCount=1", "-jar"]);
+    }
+
+    #[test]
+    fn ranks_that_stay_awake_are_said_to_sleep_only_under_unisono_mpi() {
+        let affinity: CpuSet = (0..2).collect();
+        let limits = ProcessorLimits { affinity, ..ProcessorLimits::default() };
+        let host = FitHost { effective: effective(&limits), limits, others: Some(0), launcher_cpus: None };
+        let remarks = |ranks: usize, awake: bool| {
+            let words = ["nice", "mpiexec", "-n", "N", "./a", "x"].map(OsString::from).to_vec();
+            let program = ProgramTraits {
+                at: 1,
+                ranks: Some(ranks),
+                rank_programs: vec![4],
+                ranks_wait_awake: awake,
+                mpi: true,
+                ..ProgramTraits::default()
+            };
+            host.fit(vec![(words, program)], |_| None).remove(0).plan.remarks
+        };
+        let said = remarks(4, true);
+        assert!(said.len() == 1 && said[0].ends_with("nice mpiexec -n N unisono mpi -- ./a x"), "{said:?}");
+        assert_eq!((remarks(2, true), remarks(4, false)), (Vec::new(), Vec::new()));
     }
 
     #[test]

@@ -26,6 +26,7 @@
 //! 3; OpenMP 5.2, chapter 21 (environment variables).
 #![forbid(unsafe_code)]
 
+mod command_line;
 pub mod decide;
 pub mod effective;
 pub mod fit_host;

@@ -24,7 +24,7 @@ const DEFAULT_PERIOD_US: u64 = 100_000;
 
 /// The options of runc, crun, youki and runsc before the subcommand that have the next word as their value.
 const GLOBAL_OPTIONS: [&str; 7] =
-    ["--root", "--log", "--log-format", "--criu", "--rootless", "--cgroup-manager", "--debug-log"];
+    ["root", "log", "log-format", "criu", "rootless", "cgroup-manager", "debug-log"];
 
 /// Returns the bundle of the container that an OCI runtime creates with these arguments, or `None` for other
 /// subcommands. Without `--bundle`, the bundle is the current directory.
@@ -35,7 +35,9 @@ pub fn created_bundle(arguments: &[OsString]) -> Option<PathBuf> {
         if !word.to_string_lossy().starts_with('-') {
             break word;
         }
-        if GLOBAL_OPTIONS.iter().any(|option| word == option) {
+        // Go's flags have one hyphen or two
+        let name = word.to_string_lossy().trim_start_matches('-').to_owned();
+        if GLOBAL_OPTIONS.contains(&name.as_str()) {
             words.next();
         }
     };
@@ -45,9 +47,12 @@ pub fn created_bundle(arguments: &[OsString]) -> Option<PathBuf> {
     let rest: Vec<&OsString> = words.collect();
     let joined = rest.iter().find_map(|word| {
         let text = word.to_str()?;
-        text.strip_prefix("--bundle=").or_else(|| text.strip_prefix("-b=")).map(PathBuf::from)
+        let value = ["--bundle=", "-bundle=", "-b="].iter().find_map(|option| text.strip_prefix(option));
+        // crun also takes the value right after the letter
+        let value = value.or_else(|| text.strip_prefix("-b").filter(|rest| rest.starts_with(['/', '.'])));
+        value.map(PathBuf::from)
     });
-    let is_option = |word: &OsStr| word == "--bundle" || word == "-b";
+    let is_option = |word: &OsStr| word == "--bundle" || word == "-bundle" || word == "-b";
     let apart = rest.windows(2).find(|pair| is_option(pair[0])).map(|pair| PathBuf::from(pair[1]));
     Some(apart.or(joined).unwrap_or_else(|| ".".into()))
 }
@@ -58,7 +63,10 @@ pub fn fit_container(config: &mut Value, host: &ProcessorLimits) -> Vec<Setting>
     let limits = container_limits(config, host);
     let state = HostState { effective: effective(&limits), limits, others: None, ranks: None };
     let Some(process) = config.get_mut("process").and_then(Value::as_object_mut) else { return Vec::new() };
-    let environment = process.entry("env").or_insert_with(|| Value::Array(Vec::new()));
+    let environment = process.entry("env").or_insert(Value::Null);
+    if environment.is_null() {
+        *environment = Value::Array(Vec::new());
+    }
     let Some(environment) = environment.as_array_mut() else { return Vec::new() };
     let user = |name: &str| {
         let words = environment.iter().filter_map(Value::as_str).filter_map(|word| word.split_once('='));
@@ -75,12 +83,23 @@ pub fn fit_container(config: &mut Value, host: &ProcessorLimits) -> Vec<Setting>
 /// Returns the limits that the container will have.
 fn container_limits(config: &Value, host: &ProcessorLimits) -> ProcessorLimits {
     let cpu = config.pointer("/linux/resources/cpu");
+    // files of version 2 by their names; the runtime writes them last
+    let unified = |name: &str| config.pointer("/linux/resources/unified")?.get(name)?.as_str();
     let number = |name: &str| cpu?.get(name)?.as_i64().and_then(|number| u64::try_from(number).ok());
+    let cpus = unified("cpuset.cpus").or_else(|| cpu?.get("cpus")?.as_str());
     let cpuset: Option<CpuSet> =
-        cpu.and_then(|cpu| cpu.get("cpus")?.as_str()?.parse().ok()).filter(|set: &CpuSet| !set.is_empty());
-    let quota = number("quota").filter(|time_us| *time_us > 0).map(|time_us| Quota {
+        cpus.and_then(|cpus| cpus.trim().parse().ok()).filter(|set: &CpuSet| !set.is_empty());
+    let of_resources = || {
+        let time_us = number("quota").filter(|time_us| *time_us > 0)?;
+        Some((time_us, number("period").filter(|period| *period > 0).unwrap_or(DEFAULT_PERIOD_US)))
+    };
+    let bandwidth = match unified("cpu.max") {
+        Some(text) => cpu_max(text),
+        None => of_resources(),
+    };
+    let quota = bandwidth.map(|(time_us, period_us)| Quota {
         time_us,
-        period_us: number("period").filter(|period| *period > 0).unwrap_or(DEFAULT_PERIOD_US),
+        period_us,
         group: "the container".into(),
         of: GroupRelation::Own,
         version: CgroupVersion::V2,
@@ -88,6 +107,13 @@ fn container_limits(config: &Value, host: &ProcessorLimits) -> ProcessorLimits {
     // the container's cpuset replaces the affinity of the runtime's process
     let affinity = cpuset.clone().unwrap_or_else(|| host.affinity.clone());
     ProcessorLimits { affinity, cpuset, quota, online: host.online, unread: Vec::new() }
+}
+
+/// Parses the time and the period in what is to be written to `cpu.max`: `50000 100000`, `50000` or `max`.
+fn cpu_max(text: &str) -> Option<(u64, u64)> {
+    let mut numbers = text.split_whitespace().map(|word| word.parse().ok().filter(|number| *number > 0));
+    let time_us = numbers.next()??;
+    Some((time_us, numbers.next().unwrap_or(Some(DEFAULT_PERIOD_US))?))
 }
 
 #[cfg(test)]
@@ -125,6 +151,28 @@ mod tests {
     }
 
     #[test]
+    fn limits_given_by_the_names_of_files_count_and_prevail() {
+        let resources = |resources: Value| {
+            // an engine may write null for what is not set
+            let mut config =
+                json!({"process": {"env": null, "args": ["sh"]}, "linux": {"resources": resources}});
+            let set = fit_container(&mut config, &host());
+            assert_eq!(config["process"]["env"].as_array().map_or(0, Vec::len), set.len());
+            set.into_iter().find(|set| set.name == "OMP_NUM_THREADS").map(|set| set.value)
+        };
+        assert_eq!(resources(json!({"unified": {"cpu.max": "200000 100000"}})).as_deref(), Some("2"));
+        assert_eq!(resources(json!({"unified": {"cpu.max": "300000"}})).as_deref(), Some("3"));
+        let both = json!({"cpu": {"quota": 100_000}, "unified": {"cpu.max": "max"}});
+        assert_eq!(resources(both), None);
+        assert_eq!(resources(json!({"cpu": {"quota": 100_000}})).as_deref(), Some("1"));
+        let cpus = json!({"unified": {"cpu.max": "200000 100000", "cpuset.cpus": "1\n"}});
+        assert_eq!(resources(cpus), None, "the affinity is one processor already");
+        for odd in ["", "0 1", "-1", "x 100000", "1 0"] {
+            assert_eq!(resources(json!({"unified": {"cpu.max": odd}})), None, "{odd:?}");
+        }
+    }
+
+    #[test]
     fn only_the_creation_of_a_container_has_a_bundle() {
         let bundle = |line: &str| {
             created_bundle(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
@@ -134,6 +182,8 @@ mod tests {
         assert_eq!(bundle(docker).as_deref(), Some("/b"));
         assert_eq!(bundle("--log=create run -b /b id").as_deref(), Some("/b"));
         assert_eq!(bundle("create --bundle=/c id").as_deref(), Some("/c"));
+        assert_eq!(bundle("-root /run/runsc -log-format json create -bundle /d id").as_deref(), Some("/d"));
+        assert_eq!(bundle("run -b/e id").as_deref(), Some("/e"));
         assert_eq!(bundle("create id").as_deref(), Some("."));
         for other in ["--root create start id", "delete --force id", "--version", "features"] {
             assert_eq!(bundle(other), None, "{other}");

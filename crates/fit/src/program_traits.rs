@@ -7,6 +7,7 @@
 //!
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
+use crate::command_line::{LaunchArguments, behind_prefixes};
 use crate::ranks::launched;
 use std::ffi::OsString;
 use std::fs;
@@ -20,6 +21,9 @@ use unisono_linux::quota::{GroupRelation, Quota};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTraits {
     pub name: String,
+    /// The index of the program in its command line. Commands that become the rest of their arguments
+    /// (`nice`, `timeout 60`) come before it.
+    pub at: usize,
     /// The shared libraries that the program links to (`DT_NEEDED`).
     pub libraries: Vec<String>,
     pub go: Option<Go>,
@@ -30,6 +34,10 @@ pub struct ProgramTraits {
     pub ranks: Option<usize>,
     /// Whether the program uses MPI or starts programs that do.
     pub mpi: bool,
+    /// The indices in the command line of the programs that a launcher starts as ranks.
+    pub rank_programs: Vec<usize>,
+    /// Whether the ranks that the program launches use an MPI that keeps their processors while they wait.
+    pub ranks_wait_awake: bool,
 }
 
 /// The names by which MPI is recognized.
@@ -39,31 +47,47 @@ pub struct MpiNames {
     pub is_launcher: fn(&str) -> bool,
     /// Returns whether a shared library of this name belongs to an MPI.
     pub is_library: fn(&str) -> bool,
+    /// Returns whether a shared library of this name belongs to an MPI whose ranks stay awake while they wait.
+    pub waits_awake: fn(&str) -> bool,
 }
 
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 impl ProgramTraits {
-    /// Reads the file of a command's program. Fails if exec(2) would not find a program.
+    /// Reads the file of a command's program. Fails if exec(2) would not find the command's first word.
     pub fn from_command(command: &[OsString], mpi: MpiNames) -> io::Result<Self> {
-        let [name, arguments @ ..] = command else { return Ok(Self::default()) };
-        let written = Path::new(name);
-        let file = executable(written)?;
-        let bytes = match fs::metadata(&file) {
-            // a program that may be executed but not read counts as empty
-            Ok(metadata) if metadata.len() <= MAX_FILE_BYTES => fs::read(&file).unwrap_or_default(),
-            _ => Vec::new(),
-        };
+        let Some(first) = command.first() else { return Ok(Self::default()) };
+        let mut file = executable(Path::new(first))?;
+        let mut at = behind_prefixes(command);
+        match executable(Path::new(&command[at])) {
+            Ok(found) => file = found,
+            // the command before the program will report that
+            Err(_) => at = 0,
+        }
+        let (name, arguments) = (&command[at], &command[at + 1..]);
+        let bytes = read_program(&file);
         let libraries = elf::needed(&bytes);
-        let starts_ranks = (mpi.is_launcher)(&name.to_string_lossy());
-        let is_java = written.file_name().is_some_and(|name| name == "java");
+        let launch =
+            (mpi.is_launcher)(&name.to_string_lossy()).then(|| LaunchArguments::read(name, arguments));
+        let rank_programs = launch.iter().flat_map(|launch| &launch.programs);
+        let rank_programs: Vec<usize> = rank_programs
+            .map(|program| at + 1 + program)
+            .filter(|program| executable(Path::new(&command[*program])).is_ok())
+            .collect();
+        let file_name = Path::new(name).file_name().unwrap_or_default();
         Ok(Self {
-            name: written.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            name: file_name.to_string_lossy().into_owned(),
+            at,
             go: Go::from_binary(&bytes),
-            java: if is_java { Java::from_launcher(&file) } else { None },
-            ranks: if starts_ranks { launched(arguments) } else { None },
-            mpi: starts_ranks || libraries.iter().any(|library| (mpi.is_library)(library)),
+            java: if file_name == "java" { Java::from_launcher(&file) } else { None },
+            ranks: launch.as_ref().and_then(|launch| launched(name, launch, &own_host_name())),
+            mpi: launch.is_some() || libraries.iter().any(|library| (mpi.is_library)(library)),
+            ranks_wait_awake: rank_programs.iter().any(|program| {
+                let file = executable(Path::new(&command[*program])).unwrap_or_default();
+                elf::needed(&read_program(&file)).iter().any(|library| (mpi.waits_awake)(library))
+            }),
+            rank_programs,
             libraries,
         })
     }
@@ -75,6 +99,18 @@ impl ProgramTraits {
         let is = |library: &String, stem: &&str| library.strip_prefix(stem).is_some_and(ends);
         self.libraries.iter().any(|library| stems.iter().any(|stem| is(library, stem)))
     }
+}
+
+/// Returns the bytes of a program. A program that may be executed but not read counts as empty.
+fn read_program(file: &Path) -> Vec<u8> {
+    match fs::metadata(file) {
+        Ok(metadata) if metadata.len() <= MAX_FILE_BYTES => fs::read(file).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+fn own_host_name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,13 +228,31 @@ mod tests {
         bytes
     }
 
-    const NO_MPI: MpiNames = MpiNames { is_launcher: |_| false, is_library: |_| false };
+    const NO_MPI: MpiNames =
+        MpiNames { is_launcher: |_| false, is_library: |_| false, waits_awake: |_| false };
 
     #[test]
     fn a_shell_is_a_program_of_no_known_runtime() {
         let found = ProgramTraits::from_command(&["sh".into(), "-c".into(), "true".into()], NO_MPI)
             .expect("sh is on every Linux");
         assert_eq!((found.name.as_str(), found.go, found.java, found.mpi), ("sh", None, None, false));
+    }
+
+    #[test]
+    fn a_program_is_read_behind_commands_that_become_it_and_so_are_the_programs_of_a_launcher() {
+        // `cat` stands for a launcher
+        let names = MpiNames { is_launcher: |name| name == "cat", ..NO_MPI };
+        let read = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            ProgramTraits::from_command(&words, names).expect("every Linux has these")
+        };
+        let shell = read("nice -n 1 sh -c true");
+        assert_eq!((shell.name.as_str(), shell.at), ("sh", 3));
+        let missing = read("nice no-such-program");
+        assert_eq!((missing.name.as_str(), missing.at), ("nice", 0), "nice reports that");
+        let launcher = read("timeout 60 cat -n 3 sh -n 5");
+        assert_eq!((launcher.at, launcher.ranks, launcher.mpi), (2, Some(3), true));
+        assert_eq!(launcher.rank_programs, [5]);
     }
 
     #[test]

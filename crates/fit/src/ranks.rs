@@ -7,9 +7,11 @@
 //!
 //! Reference: mpiexec(1) of MPICH and Open MPI; srun(1), "OUTPUT ENVIRONMENT VARIABLES".
 
+use crate::command_line::LaunchArguments;
 use crate::effective::{Effective, LimitedBy, effective};
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::quota::ProcessorLimits;
@@ -49,9 +51,9 @@ const LOCAL_SIZES: [&str; 4] = [
 /// The names of processes that start the ranks of a host, as `/proc/PID/comm` shortens them.
 const STARTERS: [&str; 8] =
     ["hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "orterun", "prted", "prterun", "slurmstepd"];
-/// Options that name other hosts, so that the number of ranks on this one is unknown.
-const HOSTS: [&str; 9] =
-    ["-f", "-host", "--host", "-H", "-hosts", "-hostfile", "--hostfile", "-machinefile", "--machinefile"];
+/// Options of a launcher that name its hosts, and those that name a file of hosts.
+const HOSTS: [&str; 3] = ["host", "H", "hosts"];
+const HOST_FILES: [&str; 5] = ["f", "hostfile", "machinefile", "default-hostfile", "configfile"];
 
 /// Returns the number of ranks on this rank's host, or `None` if this process is no rank or its launcher sets
 /// no such variable.
@@ -66,23 +68,42 @@ fn first_number(text: &str) -> Option<usize> {
 
 /// Returns the number of ranks that a launcher starts on this host with arguments such as `mpiexec -n 8`,
 /// `mpirun -np 4 a : -np 2 b`, `mpiexec -ppn 2` and `srun --ntasks=8`, or `None` if the arguments do not name
-/// it.
-pub(crate) fn launched(arguments: &[OsString]) -> Option<usize> {
-    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
-    let number_of = |names: &[&str]| {
-        let mut numbers = words.iter().enumerate().filter_map(|(at, word)| match word.split_once('=') {
-            Some((name, number)) if names.contains(&name) => number.parse::<usize>().ok(),
-            _ if names.contains(&&**word) => words.get(at + 1)?.parse().ok(),
-            _ => None,
-        });
-        let first = numbers.next()?;
-        // a lone colon separates programs, each with its own number
-        Some(if words.iter().any(|word| word == ":") { first + numbers.sum::<usize>() } else { first })
+/// it. `own_name` is this host's name.
+pub(crate) fn launched(launcher: &OsString, arguments: &LaunchArguments, own_name: &str) -> Option<usize> {
+    let number = |names: &[&str]| arguments.value(names)?.parse::<usize>().ok();
+    let is_srun = launcher_name(launcher) == "srun";
+    let on_each = if is_srun {
+        number(&["ntasks-per-node"])
+    } else {
+        number(&["ppn", "perhost", "npernode", "N"]).or_else(|| on_each_node(arguments.value(&["map-by"])?))
     };
-    let on_each = number_of(&["-ppn", "-perhost", "-npernode", "--npernode", "--ntasks-per-node"]);
-    let elsewhere = words.iter().any(|word| HOSTS.contains(&word.split('=').next().unwrap_or_default()));
-    let all = || number_of(&["-n", "-np", "--np", "-c", "--ntasks"]);
+    if is_srun {
+        let nodes = arguments.value(&["N", "nodes"]).map_or(Some(1), first_number)?;
+        return on_each.or_else(|| Some(number(&["n", "ntasks"])?.div_ceil(nodes.max(1))));
+    }
+    let slots: Vec<&str> = arguments.values(&HOSTS).flat_map(|hosts| hosts.split(',')).collect();
+    let is_own = |slot: &&str| {
+        let host = slot.split(':').next().unwrap_or_default();
+        ["localhost", "127.0.0.1", "::1"].contains(&host) || host == own_name
+    };
+    let elsewhere = arguments.values(&HOST_FILES).next().is_some() || !slots.iter().all(is_own);
+    let all = || {
+        // each program behind a colon has its own number
+        let mut numbers = arguments.values(&["n", "np", "c"]).map(|number| number.parse::<usize>().ok());
+        numbers.try_fold(None, |sum, number| Some(Some(sum.unwrap_or(0) + number?))).flatten()
+    };
     on_each.or_else(|| if elsewhere { None } else { all() })
+}
+
+fn launcher_name(launcher: &OsString) -> String {
+    let name = Path::new(launcher).file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// Returns the ranks of each host in Open MPI's `ppr:2:node`.
+fn on_each_node(mapping: &str) -> Option<usize> {
+    let (number, object) = mapping.strip_prefix("ppr:")?.split_once(':')?;
+    (object.split(':').next() == Some("node")).then(|| number.parse().ok()).flatten()
 }
 
 /// Returns the processors of the process that started the ranks of this host, if this process descends from
@@ -105,16 +126,29 @@ mod tests {
 
     #[test]
     fn the_number_of_ranks_is_read_as_launchers_take_it() {
-        let ranks = |line: &str| launched(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            launched(&words[0], &LaunchArguments::read(&words[0], &words[1..]), "me")
+        };
+        let ranks = |arguments: &str| of(&format!("mpiexec {arguments}"));
         assert_eq!(ranks("-n 8 ./program"), Some(8));
         assert_eq!(ranks("--oversubscribe -np 4 ./program"), Some(4));
-        assert_eq!(ranks("--ntasks=16 ./program"), Some(16));
+        assert_eq!(ranks("-np=4 ./program"), Some(4));
         assert_eq!(ranks("-n 4 ./program -n 100"), Some(4), "the program's own option");
-        assert_eq!(ranks("-n 1 ./a : -n 3 ./b"), Some(4));
+        assert_eq!(ranks("./program -n 100"), None, "the program's own option");
+        assert_eq!(ranks("-n 1 ./a -n 7 : -n 3 ./b"), Some(4));
         assert_eq!(ranks("-n 8 -ppn 2 ./program"), Some(2));
+        assert_eq!(ranks("-N 2 ./program"), Some(2));
+        assert_eq!(ranks("--map-by ppr:2:node ./program"), Some(2));
+        assert_eq!(ranks("--map-by ppr:1:socket ./program"), None, "the number of sockets is unknown");
         assert_eq!(ranks("-n 8 -hosts a,b ./program"), None, "some of them on other hosts");
+        assert_eq!(ranks("-n 8 --host localhost:8,me:8 ./program"), Some(8));
         assert_eq!(ranks("--hostfile=hosts -n 8 ./program"), None);
         assert_eq!(ranks("./program"), None);
+        assert_eq!(of("srun --ntasks=16 ./program"), Some(16));
+        assert_eq!(of("/usr/bin/srun -c 2 -n4 ./program"), Some(4), "-c: processors of a rank");
+        assert_eq!(of("srun -N2 -n 8 ./program"), Some(4));
+        assert_eq!(of("srun -N 2-4 -n 8 ./program"), Some(4));
         assert_eq!(ranks("-n"), None);
     }
 

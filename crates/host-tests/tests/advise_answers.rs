@@ -30,10 +30,11 @@ pub(crate) struct Reference<'a> {
 /// program.
 const BUSY: f64 = 0.3;
 
-const TRIED: [&str; 10] = [
+const TRIED: [&str; 11] = [
     "plain",
     "fit",
     "passive",
+    "mpi",
     "pin",
     "partition",
     "in-turn",
@@ -133,7 +134,12 @@ fn row(reference: &Reference<'_>, answer: &Value, verdict: &str) -> bool {
     let way = answer["way"].as_str().unwrap_or_default();
     let quota = answer["conditions"].as_array().and_then(|all| all.last());
     let quota = quota.and_then(|quota| quota["evidence"].as_str()).unwrap_or_default();
-    let (mark, right) = (if is_right { "right" } else { "WRONG" }, reference.right.join(" or "));
+    let mark = match verdict {
+        _ if is_right => "right",
+        "undecided" => "undecided",
+        _ => "WRONG",
+    };
+    let right = reference.right.join(" or ");
     eprintln!("| {} | {right} | {verdict} | {way} | {gain} | {quota} | {mark} |", reference.what);
     for way in TRIED {
         let runs = answer["runs"].as_array().expect("runs").iter().filter(|run| run["way"] == way);

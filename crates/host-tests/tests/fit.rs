@@ -266,6 +266,26 @@ fn an_ignored_broken_pipe_stays_ignored_and_another_does_not() -> TestOutcome {
     Ok(())
 }
 
+fn several_programs_end_where_the_ends_of_children_are_ignored() -> TestOutcome {
+    const SIGCHLD: u32 = 17;
+    require::program("perl", "apt-get install perl")?;
+    let started_so = |programs: &str| {
+        let program = program::unisono().display().to_string();
+        let script = "$SIG{CHLD} = 'IGNORE'; exec @ARGV";
+        let mut words = vec!["-e", script, &program, "fit", "--quiet", "--"];
+        words.extend(programs.split(' '));
+        Command::new("perl").args(words).output().expect("perl starts")
+    };
+    let several = started_so("false ::: true");
+    assert_eq!(several.status.code(), Some(1), "{several:?}");
+    assert_eq!(String::from_utf8_lossy(&several.stderr), "unisono: false exited with 1\n");
+    let one = started_so("grep SigIgn /proc/self/status");
+    let mask = String::from_utf8(one.stdout).expect("text");
+    let mask = u64::from_str_radix(mask.rsplit('\t').next().expect("a word").trim(), 16).expect("a mask");
+    assert_eq!(mask >> (SIGCHLD - 1) & 1, 1, "a single program inherits it");
+    Ok(())
+}
+
 fn advice_says_why_it_watches_neither_a_zombie_nor_a_thread_of_the_kernel() -> TestOutcome {
     let watch = |pid: &str| {
         let output = Command::new(program::unisono()).args(["advise", "--for", "1s", "--pid", pid]).output();
@@ -395,6 +415,7 @@ host_tests![needs Machine;
     threads_on_processors_that_the_program_may_not_use_do_not_count within 300,
     ranks_share_the_processors_also_on_an_idle_host within 300,
     an_ignored_broken_pipe_stays_ignored_and_another_does_not within 300,
+    several_programs_end_where_the_ends_of_children_are_ignored within 300,
     advice_says_why_it_watches_neither_a_zombie_nor_a_thread_of_the_kernel within 300,
     programs_that_start_together_are_bound_to_different_processors_until_they_are_killed within 300,
     a_lease_stays_inside_the_processors_that_the_program_may_use within 300,

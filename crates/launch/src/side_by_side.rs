@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::broken_pipe;
+use unisono_linux::ignored_signals;
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{self, Family, Sender, Signal, SignalFd};
@@ -99,7 +99,7 @@ impl Companion {
         };
         let mut command = Command::new(name);
         command.args(arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
-        broken_pipe::inherit(&mut command);
+        ignored_signals::inherit(&mut command);
         Ok((command, format!("start {}", name.to_string_lossy())))
     }
 }

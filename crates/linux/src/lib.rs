@@ -4,7 +4,7 @@
 pub mod activation;
 pub mod affinity;
 pub mod bpf;
-pub mod broken_pipe;
+
 pub mod capability;
 pub mod cgroup;
 pub mod clock;
@@ -18,6 +18,7 @@ pub mod ethtool;
 pub mod file_system;
 pub mod fork;
 pub mod futex;
+pub mod ignored_signals;
 pub mod interface;
 pub mod interrupt;
 pub mod load;

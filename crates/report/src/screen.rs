@@ -222,12 +222,15 @@ impl ScreenBlock {
         if shown.chars().count() > head.chars().count() && !shown.ends_with('\u{2026}') {
             return whole;
         }
-        // the number of rounds stays, because each answer says on how many it rests
-        let Some((rounds, _)) = head.split_once(',').filter(|(rounds, _)| rounds.contains('(')) else {
+        // the number of rounds stays, because each answer says on how many it rests, and so does the time that
+        // would tell, if there is more than a line
+        let Some((rounds, rest)) = head.split_once(',').filter(|(rounds, _)| rounds.contains('(')) else {
             return whole;
         };
-        let rounds = rounds.trim_end_matches(" rounds").trim_end_matches(" round");
-        fit_lines(&format!("{rounds}): {words}"), WIDTH, most)
+        let rounds = rounds.trim_end_matches(')').trim_end_matches(" rounds").trim_end_matches(" round");
+        let time = rest.split_once(';').filter(|_| most > 1).map_or("", |(_, time)| time);
+        let time = if time.is_empty() { String::new() } else { format!(";{time}") };
+        fit_lines(&format!("{rounds}){time}: {words}"), WIDTH, most)
     }
 
     /// Shortens the name to the indent, and marks an answer from a simulation.
@@ -447,6 +450,10 @@ mod tests {
         }
         let three = answer.answer_lines(MAX_ANSWER_LINES).join(" ");
         assert!(three.contains("n = 2") && three.contains("1,700 times"), "{three}");
+        let head = "Seen once (n = 1 round), no verdict; about 40 s more would tell: ";
+        let once = ScreenBlock { answer: format!("{head}{}", "word ".repeat(40)), ..answer };
+        assert!(once.answer_lines(1)[0].starts_with("Seen once (n = 1): word"));
+        assert!(once.answer_lines(2)[0].starts_with("Seen once (n = 1); about 40 s more would tell: word"));
     }
 
     #[test]

@@ -286,7 +286,7 @@ fn remedy_verdict(remedy: TriedRemedy, circumstances: &Circumstances) -> AdviceV
     let fit = &circumstances.fit;
     match remedy {
         TriedRemedy::Plain => AdviceVerdict::Nothing,
-        TriedRemedy::Passive => AdviceVerdict::WaitPolicy,
+        TriedRemedy::Passive | TriedRemedy::Mpi => AdviceVerdict::WaitPolicy,
         TriedRemedy::Pin => AdviceVerdict::Pin,
         TriedRemedy::Partition => AdviceVerdict::Partition,
         TriedRemedy::InTurn => AdviceVerdict::InTurn,
