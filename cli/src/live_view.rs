@@ -56,9 +56,7 @@ impl LiveViewFlags {
                 ViewEvent::Help => shows_help = !shows_help,
                 ViewEvent::Due => {
                     due = Instant::now() + self.interval;
-                    shown = table(
-                        terminal_size().filter(|_| is_terminal).map_or(usize::MAX, |(columns, _)| columns),
-                    )?;
+                    shown = table(if is_terminal { table_width() } else { usize::MAX })?;
                 }
             }
             let is_read = if redraw {
@@ -75,6 +73,13 @@ impl LiveViewFlags {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Returns the number of characters that a line of a table may have: the width of the terminal at standard
+/// output; any number elsewhere.
+pub(crate) fn table_width() -> usize {
+    let columns = || terminal_size().map_or(usize::MAX, |(columns, _)| columns);
+    if std::io::stdout().is_terminal() { columns() } else { usize::MAX }
 }
 
 /// Returns the title: the command, the host and the time.

@@ -90,9 +90,16 @@ fn with_permissions_names_are_shown_at_a_unix_socket_and_not_to_every_user_of_th
 #[test]
 fn an_address_that_other_hosts_reach_is_refused_unless_that_is_asked_for() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let mut serve = Command::new(env!("CARGO_BIN_EXE_unisono"));
-    serve.args(["events", "serve", "--web", "0.0.0.0:0", "--listen"]).arg(directory.path().join("events"));
-    let refused = serve.output().expect("it runs");
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("--insecure"), "{said}");
+    // "0" is a name that resolves to 0.0.0.0
+    for (option, place) in [("--web", "0.0.0.0:0"), ("--web", "0:0"), ("--metrics", "0:0")] {
+        // a broker that serves would run for ever
+        let mut serve = Command::new("timeout");
+        serve.args(["10", env!("CARGO_BIN_EXE_unisono"), "events", "serve", option, place, "--listen"]);
+        let refused = serve.arg(directory.path().join("events")).output().expect("it runs");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            refused.status.code() == Some(2) && said.contains("--insecure"),
+            "{option} {place}: {said}"
+        );
+    }
 }

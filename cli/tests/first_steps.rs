@@ -30,13 +30,29 @@ fn a_compiler_that_cannot_be_tried_is_unknown_and_not_missing() {
 #[test]
 fn a_broker_makes_no_file_of_a_host_and_a_port() {
     let scratch = tempfile::tempdir().expect("a directory");
-    for place in ["localhost:1883", "127.0.0.1:7400", "0.0.0.0:7400"] {
+    for (place, tcp) in [
+        ("localhost:1883", "tcp:localhost:1883"),
+        ("127.0.0.1:7400", "tcp:127.0.0.1:7400"),
+        ("0.0.0.0:7400", "tcp:0.0.0.0:7400"),
+        (":7400", "tcp:127.0.0.1:7400"),
+        ("7400", "tcp:127.0.0.1:7400"),
+        ("localhost:", "tcp:localhost:PORT"),
+        ("localhost:mqtt", "tcp:localhost:PORT"),
+    ] {
         for arguments in [["events", "serve", "--listen", place], ["events", "top", "--at", place]] {
-            let output = unisono(&arguments).current_dir(&scratch).output().expect("it starts");
+            // a broker that serves a file of that name would run for ever
+            let mut command = Command::new("timeout");
+            command.args(["10", env!("CARGO_BIN_EXE_unisono")]).args(arguments).current_dir(&scratch);
+            let output = command.output().expect("it starts");
             let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(2), "{said}");
-            assert!(said.contains(&format!("tcp:{place}")) && said.contains(&format!("./{place}")), "{said}");
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+            assert!(said.contains(tcp) && said.contains(&format!("./{place}")), "{said}");
         }
+    }
+    for place in ["mqtt://localhost:1883", "http://localhost"] {
+        let output = unisono(&["events", "top", "--at", place]).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("scheme is none of"), "{said}");
     }
     assert_eq!(scratch.path().read_dir().expect("a directory").count(), 0);
 }

@@ -1,7 +1,7 @@
 # The Debian package, by apt, with nothing but what the root has.
 . /shared/trial/first-tasks.sh
 before=$(find / -xdev -type d -not -path '/shared*' -not -path '/tmp*' -not -path '/var/*' | sort)
-timed install apt-get install --quiet=2 --yes --no-install-recommends /shared/dist/unisono_*.deb
+timed install apt-get install --quiet=2 --yes --no-install-recommends "/shared/dist/unisono_"*"_$(dpkg --print-architecture).deb"
 first_tasks /usr/bin/python3
 mpi_tasks
 ldconfig -p | grep -q 'libunisono.so.0 ' || { echo "the dynamic linker does not know the library" >&2; exit 1; }

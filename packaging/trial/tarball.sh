@@ -1,6 +1,6 @@
 # The tarball, unpacked into a folder of nobody's choice.
 . /shared/trial/first-tasks.sh
-unpack() { tar -xzf /shared/dist/unisono-*.tar.gz --directory /srv --strip-components=1 --one-top-level=any; }
+unpack() { tar -xzf "/shared/dist/unisono-"*"-$(uname -m).tar.gz" --directory /srv --strip-components=1 --one-top-level=any; }
 timed install unpack
 export PATH=/srv/any/bin:$PATH PYTHONPATH=/srv/any/lib/python
 first_tasks python3

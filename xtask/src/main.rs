@@ -67,10 +67,11 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         compiled again
   uninstall [--prefix DIR] [--destdir DIR]
                         remove what `install` wrote there, and directories that it made and that are empty
-  package [--only KIND] [--out DIR]
+  package [--only KIND] [--target TARGET] [--out DIR]
                         make the packages for users (wheel, deb, rpm, tarball, container) in dist/ or DIR, for
-                        glibc 2.28 or newer, with checksums, licences and SBOM. Needs python3-venv, rpm and,
-                        once, PyPI
+                        glibc 2.28 or newer, with checksums, licences and SBOM; for x86-64 and, if Rust's
+                        standard library for it is installed, aarch64; with --target, for that target of Rust
+                        alone (aarch64-unknown-linux-gnu). Needs python3-venv, rpm and, once, PyPI
   release --check       whether this commit can be released: version, changelog, archives of the crates, and
                         packages in dist/ that are of this commit. Changes nothing
   packages [--install]  list the packages that `test` and `package` would use, and why; or install those of `test`

@@ -11,6 +11,7 @@ pub(crate) enum Install {
     Never,
 }
 
+#[derive(Clone, Copy)]
 pub(crate) struct Package {
     name: &'static str,
     reason: &'static str,
@@ -188,6 +189,9 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
+/// The packages among [`PACKAGES`] without which no virtual machine runs (`cargo xtask vm`).
+const FOR_MACHINES: [&str; 4] = ["qemu-system-x86", "xz-utils", "clang", "libbpf-dev"];
+
 /// The packages that only `cargo xtask package` and `cargo xtask nightly packages` need; `cargo xtask nightly
 /// packages` installs them.
 pub(crate) const FOR_PACKAGES: &[Package] = &[
@@ -219,18 +223,11 @@ pub(crate) const FOR_PACKAGES: &[Package] = &[
 ];
 
 /// Packages that `cargo xtask nightly packages` also needs where packages for aarch64 are made.
-pub(crate) const FOR_EMULATION: &[Package] = &[
-    Package {
-        name: "qemu-user-static",
-        reason: "runs programs for aarch64 on this processor",
-        without: "the trial of packages for aarch64 (cargo xtask nightly packages)",
-    },
-    Package {
-        name: "libc6-arm64-cross",
-        reason: "the C library of these programs",
-        without: "the trial of packages for aarch64 (cargo xtask nightly packages)",
-    },
-];
+pub(crate) const FOR_EMULATION: &[Package] = &[Package {
+    name: "qemu-user-static",
+    reason: "runs programs for aarch64 on this processor",
+    without: "the trial of packages for aarch64 (cargo xtask nightly packages)",
+}];
 
 pub(crate) fn print() {
     for Package { name, reason, without } in PACKAGES.iter().chain(FOR_PACKAGES).chain(FOR_EMULATION) {
@@ -241,6 +238,12 @@ pub(crate) fn print() {
 /// Installs the packages that the tests of `cargo xtask test` need.
 pub(crate) fn provide(install: Install) -> StepVerdict {
     provide_all(PACKAGES, install)
+}
+
+/// Installs those of the packages for tests that virtual machines need.
+pub(crate) fn provide_for_machines(install: Install) -> StepVerdict {
+    let needed = |package: &&Package| FOR_MACHINES.contains(&package.name);
+    provide_all(&PACKAGES.iter().filter(needed).copied().collect::<Vec<_>>(), install)
 }
 
 /// Installs the missing packages of a list, if that is allowed. Otherwise it prints why not, and which tests
@@ -330,4 +333,15 @@ fn responds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_for_machines_are_among_those_for_tests() {
+        let of = |name: &&str| PACKAGES.iter().any(|package| package.name == *name);
+        assert!(FOR_MACHINES.iter().all(|name| of(&name)));
+    }
 }

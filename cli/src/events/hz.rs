@@ -1,7 +1,9 @@
 //! `unisono events hz`: counts the rate of events by topic.
 
 use super::flags::{BrokerFlag, in_words};
+use crate::columns::{self, Column};
 use crate::completions;
+use crate::live_view::table_width;
 use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use clap_complete::engine::ArgValueCandidates;
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant as StdInstant};
 use unisono_events_client::{Reception, SubscriptionSpec, now};
 use unisono_linux::clock::Instant;
 use unisono_measure::histogram::Histogram;
+use unisono_measure::record::Distribution;
 use unisono_measure::units;
 
 /// Say how often events come, and how evenly
@@ -85,18 +88,45 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut text = format!("{:<32} {:>12} {:>8} {:>14} {:>14}", "topic", "hz", "late", "median", "p99");
-    for (topic, rate) in &rates {
-        let of = rate.intervals.distribution(1e3);
-        let interval = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |us| format!("{us:.0} us"));
-        text += &format!(
-            "\n{topic:<32} {:>12.1} {:>8} {:>14} {:>14}",
-            rate.events as f64 / seconds,
-            rate.late,
-            interval(of.map(|of| of.median)),
-            interval(of.map(|of| of.p99))
-        );
-    }
-    output::answer(&text)?;
+    output::answer(&table(&rates, seconds, table_width()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn table(rates: &BTreeMap<Arc<str>, TopicRate>, seconds: f64, width: usize) -> String {
+    let names: Vec<String> = rates.keys().map(|topic| topic.to_string()).collect();
+    let column = |rank, width, head, cell: &dyn Fn(&TopicRate) -> String| Column {
+        rank,
+        width,
+        head,
+        cells: rates.values().map(cell).collect(),
+    };
+    let interval = |rate: &TopicRate, of: fn(&Distribution) -> f64| {
+        let distribution = rate.intervals.distribution(1e3);
+        distribution.map_or_else(|| "-".to_owned(), |all| format!("{:.0} us", of(&all)))
+    };
+    let columns = vec![
+        column(0, 12, "hz", &|rate| format!("{:.1}", rate.events as f64 / seconds)),
+        column(3, 8, "late", &|rate| rate.late.to_string()),
+        column(1, 13, "median", &|rate| interval(rate, |all| all.median)),
+        column(2, 13, "p99", &|rate| interval(rate, |all| all.p99)),
+    ];
+    columns::lines("topic", &names, columns, width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_fits_a_terminal_and_has_the_full_name_elsewhere() {
+        let topic = "plant/1/".to_owned() + &"heat/".repeat(10);
+        let rates = BTreeMap::from([(Arc::from(&*topic), TopicRate { events: 20, ..TopicRate::default() })]);
+        for width in [80, 40] {
+            let shown = table(&rates, 2.0, width);
+            assert!(shown.lines().all(|line| line.chars().count() <= width), "{shown}");
+            assert!(shown.contains("10.0"), "{shown}");
+        }
+        let full = table(&rates, 2.0, usize::MAX);
+        assert!(full.contains(&topic) && full.contains("p99"), "{full}");
+    }
 }

@@ -11,6 +11,7 @@ use super::user::{BecomeUser, NextUser};
 use super::web::{self, NameDisplay, PageSet, WebPages};
 use crate::exit::{self, Failure};
 use crate::flags::one_of;
+use crate::live_view::table_width;
 use crate::machine_output;
 use crate::output;
 use crate::service::{self, ServiceNotices};
@@ -286,7 +287,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let statistics = serving.run()?;
     match args.json {
         true => output::answer(&machine_output::json("unisono-events-statistics-1", &statistics)?)?,
-        false => output::answer(counters(&statistics).trim_end())?,
+        false => output::answer(counters(&statistics, table_width()).trim_end())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -342,14 +343,17 @@ enum MqttAddress {
 type MakeMqttAddress = fn(SocketAddr) -> MqttAddress;
 
 fn mqtt_address(text: &str) -> Result<MqttAddress, String> {
-    let schemes: [(&str, MakeMqttAddress); 4] = [
+    let schemes: [(&str, MakeMqttAddress); 6] = [
         ("tcp:", MqttAddress::Plain),
         ("tls:", MqttAddress::Tls),
+        ("mqtt:", MqttAddress::Plain),
+        ("mqtts:", MqttAddress::Tls),
         ("ws:", |address| MqttAddress::WebSocket(address, WebEncryption::None)),
         ("wss:", |address| MqttAddress::WebSocket(address, WebEncryption::Tls)),
     ];
     let named = schemes.iter().find_map(|(scheme, make)| Some((text.strip_prefix(scheme)?, *make)));
     let (place, make) = named.unwrap_or((text, MqttAddress::Plain));
+    let place = if named.is_some() { place.strip_prefix("//").unwrap_or(place) } else { place };
     let wrong =
         |error| format!("{error}; write tcp:HOST:PORT, tls:HOST:PORT, ws:HOST:PORT, or wss:HOST:PORT");
     let found = place.to_socket_addrs().map_err(wrong)?.next();
@@ -478,7 +482,11 @@ fn listen_for_scrapes(
     place: &str,
     exposure: Exposure,
 ) -> anyhow::Result<ScrapeListener> {
-    let address = place.parse::<SocketAddr>().ok();
+    // a name is resolved here, so that the address that is checked is the one that is used
+    let resolved = if place.contains('/') { None } else { place.to_socket_addrs().ok() };
+    let address: Option<SocketAddr> = resolved.and_then(|mut all| all.next());
+    let named = address.map(|address| address.to_string());
+    let place = named.as_deref().unwrap_or(place);
     let reached = address.is_some_and(|address| !address.ip().is_loopback());
     if reached && exposure == Exposure::Loopback {
         let what =

@@ -1,5 +1,6 @@
 //! Events, notices and counters in words and in JSON.
 
+use crate::columns::{self, Column};
 use crate::machine_output;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -162,28 +163,28 @@ pub(super) fn missed_topics(statistics: &Statistics) -> String {
     text
 }
 
-/// Returns the counters of all consumers as a table.
-pub(super) fn counters(statistics: &Statistics) -> String {
-    let mut text = format!(
-        "{:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}\n",
-        "consumer", "matched", "delivered", "full", "late", "lost", "missed", "waiting"
-    );
+/// Returns the counters of all consumers as a table with lines of at most `width` characters.
+pub(super) fn counters(statistics: &Statistics, width: usize) -> String {
     let departed =
         (statistics.departed.matched > 0).then_some(("(departed)".to_owned(), &statistics.departed));
     let consumers = statistics.consumers.iter().map(|of| (consumer(of), of));
-    for (name, consumer) in consumers.chain(departed) {
-        let _ = writeln!(
-            text,
-            "{name:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}",
-            consumer.matched,
-            consumer.delivered,
-            consumer.dropped_full,
-            consumer.dropped_late,
-            consumer.lost,
-            consumer.missed,
-            consumer.waiting
-        );
-    }
+    let (names, rows): (Vec<String>, Vec<&ConsumerStatistics>) = consumers.chain(departed).unzip();
+    let column = |rank, width, head, cell: fn(&ConsumerStatistics) -> u64| Column {
+        rank,
+        width,
+        head,
+        cells: rows.iter().map(|row| cell(row).to_string()).collect(),
+    };
+    let columns = vec![
+        column(1, 10, "matched", |row| row.matched),
+        column(0, 10, "delivered", |row| row.delivered),
+        column(4, 7, "full", |row| row.dropped_full),
+        column(5, 7, "late", |row| row.dropped_late),
+        column(2, 7, "lost", |row| row.lost),
+        column(3, 7, "missed", |row| row.missed),
+        column(6, 7, "waiting", |row| row.waiting),
+    ];
+    let mut text = columns::lines("consumer", &names, columns, width) + "\n";
     let _ = writeln!(
         text,
         "{} programs, {} requests refused{}, {} programs sent away{}",

@@ -1,10 +1,11 @@
 //! A broker's address in text form: a path, `unix:PATH`, `tcp:HOST:PORT`, and `tls:` or `udp:` with
-//! `HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE`.
+//! `HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE`. Two slashes may follow the colon of
+//! a scheme.
 
 use crate::tls::{CertifiedFiles, TlsClient, TlsError};
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use unisono_linux::private_directory::{PrivateDirectory, temporary_directory};
@@ -134,18 +135,46 @@ pub enum AddressError {
         "`{text}` is no address: {why}; write a path such as /run/user/1000/events, tcp:127.0.0.1:7400, tls:HOST:7401?authority=FILE, or udp:HOST:7402?authority=FILE"
     )]
     Invalid { text: String, why: String },
-    /// `HOST:PORT` without a scheme, which could also be the name of a file.
+    /// `HOST:PORT` or a port without a scheme, which could also be the name of a file.
     #[error(
-        "`{text}` may be a host with a port or a socket's path; write tcp:{text} for TCP, or ./{text} for a socket of that name"
+        "`{text}` may be a host with a port or a socket's path; write {} for TCP, or ./{text} for a socket of that name",
+        tcp_spelling(text)
     )]
     HostAndPort { text: String },
 }
 
-/// Returns whether a text without a scheme ends in a port and contains no `/`.
+/// Returns whether a text without a scheme may be meant as a host, a port or both: it contains a colon or
+/// only digits, and no `/`.
 fn looks_like_host_and_port(text: &str) -> bool {
-    let port = text.rsplit_once(':').map(|(_, port)| port);
-    !text.contains('/')
-        && port.is_some_and(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
+    !text.contains('/') && (text.contains(':') || text.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Returns the address by TCP that a text without a scheme seems to mean. A missing host becomes this host,
+/// and a missing or unknown port becomes the word `PORT`.
+fn tcp_spelling(text: &str) -> String {
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return format!("tcp:[{text}]:PORT");
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(match text.bytes().all(|b| b.is_ascii_digit()) {
+        true => ("", text),
+        false => (text, ""),
+    });
+    let host = match host {
+        "" => "127.0.0.1".to_owned(),
+        "*" => "0.0.0.0".to_owned(),
+        host if host.parse::<Ipv6Addr>().is_ok() => format!("[{host}]"),
+        host if host.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_err() && host.contains(':') => {
+            "HOST".to_owned()
+        }
+        host => host.to_owned(),
+    };
+    format!("tcp:{host}:{}", if port.parse::<u16>().is_ok() { port } else { "PORT" })
+}
+
+/// Returns the part of an address after a scheme, as `tcp:HOST` or as `tcp://HOST`.
+fn after_scheme<'a>(text: &'a str, scheme: &str) -> Option<&'a str> {
+    let rest = text.strip_prefix(scheme)?.strip_prefix(':')?;
+    Some(rest.strip_prefix("//").unwrap_or(rest))
 }
 
 impl FromStr for BrokerAddress {
@@ -153,21 +182,27 @@ impl FromStr for BrokerAddress {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let wrong = |why: &str| AddressError::Invalid { text: text.to_owned(), why: why.to_owned() };
-        if let Some(host) = text.strip_prefix("tcp:") {
+        if let Some(host) = after_scheme(text, "tcp") {
             let found = host.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?.next();
             return found.map(Self::Tcp).ok_or_else(|| wrong("the host has no address"));
         }
-        if let Some(place) = text.strip_prefix("tls:") {
+        if let Some(place) = after_scheme(text, "tls") {
             return TlsAddress::read(place).map(Self::Tls).map_err(|why| wrong(&why));
         }
-        if let Some(place) = text.strip_prefix("udp:") {
+        if let Some(place) = after_scheme(text, "udp") {
             return TlsAddress::read(place).map(Self::Udp).map_err(|why| wrong(&why));
         }
-        let unix = text.strip_prefix("unix:");
-        if unix.is_none() && !text.starts_with("shm:") && looks_like_host_and_port(text) {
-            return Err(AddressError::HostAndPort { text: text.to_owned() });
+        let (unix, shared) = (after_scheme(text, "unix"), after_scheme(text, "shm"));
+        if unix.is_none() && shared.is_none() {
+            // a path that begins so has another spelling: ./NAME://
+            if text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains('/')) {
+                return Err(wrong("its scheme is none of unix, tcp, tls and udp"));
+            }
+            if !text.is_empty() && looks_like_host_and_port(text) {
+                return Err(AddressError::HostAndPort { text: text.to_owned() });
+            }
         }
-        let path = unix.or(text.strip_prefix("shm:")).unwrap_or(text);
+        let path = unix.or(shared).unwrap_or(text);
         if path.is_empty() {
             return Err(wrong("it is empty"));
         }
@@ -211,16 +246,7 @@ mod tests {
             assert_eq!(text.parse::<BrokerAddress>().expect("an address").to_string(), text);
         }
         for text in
-            ["localhost:1883", "127.0.0.1:7400", "0.0.0.0:7400", "[::1]:7400", "broker.example:1", ":7400"]
-        {
-            let error = text.parse::<BrokerAddress>().expect_err("it may be a host with a port").to_string();
-            assert!(
-                error.contains(&format!("tcp:{text}")) && error.contains(&format!("./{text}")),
-                "{error}"
-            );
-        }
-        for text in
-            ["./localhost:1883", "shm:localhost:1883", "unix:localhost:1883", "/run/host:7400", "a:b", "a:"]
+            ["./localhost:1883", "shm:localhost:1883", "unix:localhost:1883", "/run/host:7400", "./7400"]
         {
             assert_eq!(text.parse::<BrokerAddress>().expect("a path").to_string(), text);
         }
@@ -236,11 +262,53 @@ mod tests {
             "tcp:127.0.0.1:99999",
             "tls:localhost",
             "udp:localhost",
+            "mqtt://localhost",
+            "http://localhost:80/",
             half,
             other,
         ];
         for text in bad.into_iter().chain([&*"a".repeat(108)]) {
             assert!(text.parse::<BrokerAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_or_a_port_without_a_scheme_is_refused_with_both_spellings() {
+        for (text, tcp) in [
+            ("localhost:1883", "tcp:localhost:1883"),
+            ("127.0.0.1:7400", "tcp:127.0.0.1:7400"),
+            ("0.0.0.0:7400", "tcp:0.0.0.0:7400"),
+            ("[::1]:7400", "tcp:[::1]:7400"),
+            (":7400", "tcp:127.0.0.1:7400"),
+            ("7400", "tcp:127.0.0.1:7400"),
+            ("*:7400", "tcp:0.0.0.0:7400"),
+            ("::1", "tcp:[::1]:PORT"),
+            ("localhost:", "tcp:localhost:PORT"),
+            ("localhost:http", "tcp:localhost:PORT"),
+            ("localhost:99999", "tcp:localhost:PORT"),
+            ("quic:localhost:1", "tcp:HOST:1"),
+        ] {
+            let error = text.parse::<BrokerAddress>().expect_err("it may be a host with a port").to_string();
+            assert!(
+                error.contains(&format!("write {tcp} for TCP, or ./{text} for a socket")),
+                "{text}: {error}"
+            );
+            if !tcp.contains("HOST") && !tcp.contains("PORT") {
+                assert!(tcp.parse::<BrokerAddress>().is_ok(), "{tcp}");
+            }
+        }
+        assert_eq!(tcp_spelling("localhost"), "tcp:localhost:PORT");
+    }
+
+    #[test]
+    fn a_scheme_may_be_followed_by_two_slashes() {
+        for (text, plain) in [
+            ("tcp://127.0.0.1:7400", "tcp:127.0.0.1:7400"),
+            ("tls://localhost:7401?authority=/a.pem", "tls:localhost:7401?authority=/a.pem"),
+            ("unix:///run/events", "unix:/run/events"),
+            ("shm:///run/events", "/run/events"),
+        ] {
+            assert_eq!(text.parse::<BrokerAddress>().expect("an address").to_string(), plain);
         }
     }
 }

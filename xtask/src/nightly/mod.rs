@@ -10,7 +10,7 @@
 
 mod changes;
 
-use crate::packages::Install;
+use crate::packages::{self, Install};
 use crate::step::{Cases, StepVerdict};
 use crate::summary::StepSummary;
 use crate::{install, libraries, lint, package, test, vm};
@@ -399,8 +399,8 @@ impl NightlyPart {
         match self.work {
             PartWork::Model(name) => test::model(name),
             PartWork::Miri => test::miri(),
-            PartWork::Vm(modules) => vm::step(modules, &[], cases),
-            PartWork::Kernels => vm::kernels_step(),
+            PartWork::Vm(modules) => with_machines(|| vm::step(modules, &[], cases)),
+            PartWork::Kernels => with_machines(vm::kernels_step),
             PartWork::AllCases { program, words } => test::all_cases(program, words),
             PartWork::PropertyCases => test::property_cases(),
             PartWork::Dependencies => lint::dependencies(Install::IfAllowed),
@@ -411,6 +411,12 @@ impl NightlyPart {
             PartWork::Targets => package::check_targets(),
         }
     }
+}
+
+/// Runs a step that needs virtual machines, after the packages for them are installed.
+fn with_machines(step: impl FnOnce() -> StepVerdict) -> StepVerdict {
+    let packages = packages::provide_for_machines(Install::IfAllowed);
+    if packages.skipped.is_empty() { step() } else { packages }
 }
 
 fn installation() -> anyhow::Result<String> {

@@ -1,7 +1,7 @@
 //! The test that two builds are equal (`cargo xtask nightly packages-equal`). It compares the packages of
 //! this tree with those of a clone of it in another folder with another target directory.
 
-use super::{PackageKind, PackageOptions, run, run_quietly, toolchain};
+use super::{PackageOptions, run, run_quietly, toolchain};
 use crate::step::{StepVerdict, TimedStep};
 use anyhow::{Context, ensure};
 use std::collections::BTreeSet;
@@ -25,10 +25,7 @@ pub(crate) fn again() -> StepVerdict {
 
 fn different_files() -> anyhow::Result<Vec<String>> {
     let one = toolchain::directory().join("one");
-    ensure!(
-        run(&PackageOptions { kinds: PackageKind::ALL.to_vec(), dist: one.clone() })?,
-        "no packages"
-    );
+    ensure!(run(&PackageOptions::all(one.clone()))?, "no packages");
     let elsewhere = tempfile::tempdir().context("a temporary directory")?;
     let (clone, other) = (elsewhere.path().join("a clone"), elsewhere.path().join("other"));
     run_quietly(Command::new("git").args(["clone", "--quiet"]).arg(workspace()).arg(&clone))?;

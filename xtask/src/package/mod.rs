@@ -7,8 +7,8 @@
 //! static build of one command ->  container: unisono-fit and its Containerfile
 //! of all:  SHA256SUMS, licences of all parts, CycloneDX SBOM; SIGNING.txt says how a maintainer signs
 //! ```
-//! All packages are made for x86-64, and for each other [`TargetProcessor`] if Rust's standard library for it
-//! is installed. Two builds of a commit should be equal byte for byte, also in different folders: paths are
+//! All packages are made for each [`TargetProcessor`] whose standard library of Rust is installed; `--target`
+//! selects one. Two builds of a commit should be equal byte for byte, also in different folders: paths are
 //! replaced, all times are the time of the commit, and the tools have fixed versions. [`mod@again`] compares
 //! two builds. The packages are tried in fresh roots by `cargo xtask nightly packages` ([`mod@trial`]).
 //!
@@ -38,7 +38,7 @@ use crate::step::StepVerdict;
 use crate::summary::StepSummary;
 use anyhow::{Context, bail, ensure};
 use processor::{TargetProcessor, has_standard_library, missing_library};
-use release::Release;
+use release::{Release, ReleaseSource};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -80,100 +80,146 @@ impl PackageKind {
     }
 }
 
-/// The kinds of packages to make, and the directory for them.
+/// The packages to make, and the directory for them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PackageOptions {
     kinds: Vec<PackageKind>,
+    /// The processors that are asked for. If empty: this machine's, and each other one whose standard library
+    /// is installed.
+    processors: Vec<TargetProcessor>,
     dist: PathBuf,
 }
 
 impl PackageOptions {
-    /// Reads `--only KIND`, which may be repeated, and `--out DIR`.
+    /// Returns the options for all packages that can be made here.
+    pub(crate) fn all(dist: PathBuf) -> Self {
+        Self { kinds: PackageKind::ALL.to_vec(), processors: Vec::new(), dist }
+    }
+
+    /// Reads `--only KIND` and `--target TARGET`, which may be repeated, and `--out DIR`.
     pub(crate) fn parse(words: &[&str]) -> anyhow::Result<Self> {
-        let (mut kinds, mut dist) = (Vec::new(), workspace().join("dist"));
+        let mut options = Self { kinds: Vec::new(), ..Self::all(workspace().join("dist")) };
         for pair in words.chunks(2) {
             match *pair {
                 ["--only", name] => {
                     let kind = PackageKind::ALL.into_iter().find(|kind| kind.name() == name);
                     let names = PackageKind::ALL.map(PackageKind::name).join(", ");
-                    kinds.push(
+                    options.kinds.push(
                         kind.with_context(|| format!("there is no package {name}; there are {names}"))?,
                     );
                 }
-                ["--out", directory] => dist = std::path::absolute(directory).context("--out")?,
-                _ => bail!("--only KIND and --out DIR are known; {:?} is neither", pair[0]),
+                ["--target", target] => {
+                    let all = TargetProcessor::ALL;
+                    let processor = all.into_iter().find(|processor| processor.target() == target);
+                    let targets = all.map(TargetProcessor::target).join(" and ");
+                    options.processors.push(
+                        processor.with_context(|| {
+                            format!("no packages are made for {target}, only for {targets}")
+                        })?,
+                    );
+                }
+                ["--out", directory] => options.dist = std::path::absolute(directory).context("--out")?,
+                _ => bail!("--only KIND, --target TARGET and --out DIR are known; {:?} is none", pair[0]),
             }
         }
-        if kinds.is_empty() {
-            kinds = PackageKind::ALL.to_vec();
+        if options.kinds.is_empty() {
+            options.kinds = PackageKind::ALL.to_vec();
         }
-        Ok(Self { kinds, dist })
+        Ok(options)
+    }
+
+    /// Returns the processors to build for, the first one first, and whether a missing standard library is an
+    /// error: it is if the processor is asked for.
+    fn chosen(&self) -> (Vec<TargetProcessor>, MissingLibrary) {
+        match self.processors.is_empty() {
+            true => (TargetProcessor::ALL.to_vec(), MissingLibrary::Skips),
+            false => (self.processors.clone(), MissingLibrary::Fails),
+        }
+    }
+}
+
+/// What follows if Rust's standard library for a processor is not installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MissingLibrary {
+    Skips,
+    Fails,
+}
+
+impl MissingLibrary {
+    fn verdict(self, target: &str) -> StepVerdict {
+        match self {
+            Self::Skips => StepVerdict::skipped(missing_library(target)),
+            Self::Fails => StepVerdict::failed(missing_library(target)),
+        }
     }
 }
 
 /// Builds the programs and makes the packages. Returns whether all were made.
 pub(crate) fn run(options: &PackageOptions) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
+    let (processors, missing) = options.chosen();
+    let (mut source, mut first) = (None, None);
+    summary.step("the commit", || {
+        StepVerdict::from_result(ReleaseSource::prepare(&options.dist).map(|prepared| {
+            let line = format!("its time is {}", prepared.epoch);
+            source = Some(prepared);
+            line
+        }))
+    });
+    if let Some(source) = &source {
+        for processor in processors {
+            let release = build_for(&mut summary, source, processor, missing, first.as_ref())?;
+            if let Some(release) = release {
+                make_kinds(&mut summary, &release, missing, &options.kinds)?;
+                first.get_or_insert(release);
+            }
+        }
+    }
+    if let Some(release) = &first {
+        summary.step("licences, SBOM, checksums", || StepVerdict::from_result(checksums::write_all(release)));
+    }
+    Ok(summary.conclude())
+}
+
+/// Builds the release for a processor. Returns nothing if it is not built.
+fn build_for(
+    summary: &mut StepSummary,
+    source: &ReleaseSource,
+    processor: TargetProcessor,
+    missing: MissingLibrary,
+    earlier: Option<&Release>,
+) -> anyhow::Result<Option<Release>> {
+    let name = format!("build for {}", processor.name());
+    if !has_standard_library(processor.target())? {
+        summary.step(&name, || missing.verdict(processor.target()));
+        return Ok(None);
+    }
     let mut release = None;
-    summary.step("build", || {
-        let built = Release::build(&options.dist);
+    summary.step(&name, || {
+        let built = source.build_for(processor, earlier);
         let checked = built.and_then(|built| Ok((glibc::check(&built)?, built)));
         StepVerdict::from_result(checked.map(|(answer, built)| {
             release = Some(built);
             answer
         }))
     });
-    if let Some(release) = &release {
-        make_kinds(&mut summary, release, &options.kinds);
-        for processor in TargetProcessor::ALL.into_iter().filter(|other| *other != release.processor) {
-            run_for(&mut summary, release, processor, &options.kinds)?;
-        }
-        summary.step("licences, SBOM, checksums", || StepVerdict::from_result(checksums::write_all(release)));
-    }
-    Ok(summary.conclude())
+    Ok(release)
 }
 
-/// Makes the packages of a built release.
-fn make_kinds(summary: &mut StepSummary, release: &Release, kinds: &[PackageKind]) {
-    let name = release.processor.name();
-    for kind in kinds {
-        summary.step(&format!("{} for {name}", kind.name()), || {
-            StepVerdict::from_result(kind.make(release).and_then(|file| described(&file)))
-        });
-    }
-}
-
-/// Builds the release for another processor, and makes its packages, as far as Rust's standard libraries are
-/// installed.
-fn run_for(
+/// Makes the packages of a built release, the static program only if a standard library for it is installed.
+fn make_kinds(
     summary: &mut StepSummary,
     release: &Release,
-    processor: TargetProcessor,
+    missing: MissingLibrary,
     kinds: &[PackageKind],
 ) -> anyhow::Result<()> {
-    let name = processor.name();
-    if !has_standard_library(processor.target())? {
-        summary.step(name, || StepVerdict::skipped(missing_library(processor.target())));
-        return Ok(());
-    }
-    let mut kinds = kinds.to_vec();
-    if StaticLibrary::installed(processor)?.is_none() {
-        kinds.retain(|kind| *kind != PackageKind::Container);
-        summary.step(&format!("container for {name}"), || {
-            StepVerdict::skipped(missing_library(processor.static_target()))
+    let processor = release.processor;
+    for kind in kinds {
+        let has_library = *kind != PackageKind::Container || StaticLibrary::installed(processor)?.is_some();
+        summary.step(&format!("{} for {}", kind.name(), processor.name()), || match has_library {
+            true => StepVerdict::from_result(kind.make(release).and_then(|file| described(&file))),
+            false => missing.verdict(processor.static_target()),
         });
-    }
-    let mut other = None;
-    summary.step(&format!("build for {name}"), || {
-        let built = release.build_for(processor);
-        let checked = built.and_then(|built| Ok((glibc::check(&built)?, built)));
-        StepVerdict::from_result(checked.map(|(answer, built)| {
-            other = Some(built);
-            answer
-        }))
-    });
-    if let Some(other) = &other {
-        make_kinds(summary, other, &kinds);
     }
     Ok(())
 }
@@ -207,12 +253,24 @@ mod tests {
         let parse = PackageOptions::parse;
         assert_eq!(parse(&[]).expect("all").kinds, PackageKind::ALL);
         let two = parse(&["--only", "deb", "--only", "wheel", "--out", "/tmp/d"]).expect("known");
-        assert_eq!(
-            two,
-            PackageOptions { kinds: vec![PackageKind::Deb, PackageKind::Wheel], dist: "/tmp/d".into() }
-        );
-        for wrong in [&["--only", "msi"][..], &["--only"], &["wheel"]] {
+        let kinds = vec![PackageKind::Deb, PackageKind::Wheel];
+        assert_eq!(two, PackageOptions { kinds, ..PackageOptions::all("/tmp/d".into()) });
+        for wrong in [&["--only", "msi"][..], &["--only"], &["wheel"], &["--target", "aarch64"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_processor_that_is_asked_for_is_not_skipped() {
+        let chosen = |words: &[&str]| PackageOptions::parse(words).expect("known").chosen();
+        assert_eq!(chosen(&[]), (TargetProcessor::ALL.to_vec(), MissingLibrary::Skips));
+        let target = "aarch64-unknown-linux-gnu";
+        assert_eq!(chosen(&["--target", target]), (vec![TargetProcessor::Aarch64], MissingLibrary::Fails));
+        let verdict = MissingLibrary::Fails.verdict(target);
+        assert!(
+            verdict.failed == 1 && verdict.failures[0].contains("rustup target add"),
+            "{:?}",
+            verdict.failures
+        );
     }
 }

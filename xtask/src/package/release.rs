@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use unisono_host_tests::program::workspace;
+use unisono_host_tests::program::{cargo, target, workspace};
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -26,9 +26,15 @@ pub(super) struct Release {
     pub(super) licences: String,
 }
 
-impl Release {
-    /// Builds the program and the library, and empties the folder of packages.
-    pub(super) fn build(dist: &Path) -> anyhow::Result<Self> {
+/// The sources of a release, before a program is built.
+pub(super) struct ReleaseSource {
+    dist: PathBuf,
+    pub(super) epoch: String,
+}
+
+impl ReleaseSource {
+    /// Reads the time of the commit.
+    pub(super) fn prepare(dist: &Path) -> anyhow::Result<Self> {
         let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(named) => named,
             Err(_) => {
@@ -37,29 +43,45 @@ impl Release {
                 String::from_utf8_lossy(&time.context("SOURCE_DATE_EPOCH is not set")?).trim().to_owned()
             }
         };
-        let processor = TargetProcessor::X86_64;
+        Ok(Self { dist: dist.to_owned(), epoch })
+    }
+
+    /// Builds the program and the library for a processor. `earlier` is the release for another processor;
+    /// if there is none, the directory of packages is emptied. If the built programs do not run here, the
+    /// manual pages come from `earlier`, or from a debug build for this machine.
+    pub(super) fn build_for(
+        &self,
+        processor: TargetProcessor,
+        earlier: Option<&Release>,
+    ) -> anyhow::Result<Release> {
         let built = toolchain::build(processor)?;
-        if dist.exists() {
-            fs::remove_dir_all(dist).with_context(|| format!("cannot empty {}", dist.display()))?;
+        let program_here = match earlier {
+            _ if processor.name() == std::env::consts::ARCH => built.join("unisono"),
+            Some(earlier) => earlier.program_here.clone(),
+            None => unisono_for_this_machine()?,
+        };
+        let (dist, epoch) = (self.dist.clone(), self.epoch.clone());
+        if earlier.is_none() {
+            if dist.exists() {
+                fs::remove_dir_all(&dist).with_context(|| format!("cannot empty {}", dist.display()))?;
+            }
+            fs::create_dir_all(&dist).with_context(|| format!("cannot make {}", dist.display()))?;
         }
-        fs::create_dir_all(dist).with_context(|| format!("cannot make {}", dist.display()))?;
         let licences = parts::licence_texts(processor)?;
-        let program_here = built.join("unisono");
-        Ok(Self { processor, built, program_here, dist: dist.to_owned(), epoch, licences })
+        Ok(Release { processor, built, program_here, dist, epoch, licences })
     }
+}
 
-    /// Builds the same release for another processor.
-    pub(super) fn build_for(&self, processor: TargetProcessor) -> anyhow::Result<Self> {
-        Ok(Self {
-            processor,
-            built: toolchain::build(processor)?,
-            program_here: self.program_here.clone(),
-            dist: self.dist.clone(),
-            epoch: self.epoch.clone(),
-            licences: parts::licence_texts(processor)?,
-        })
-    }
+/// Builds the program for this machine. Returns its path.
+fn unisono_for_this_machine() -> anyhow::Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--locked", "--package", "unisono"]).current_dir(workspace());
+    ensure!(build.status().context("cargo")?.success(), "the program for this machine was not built");
+    let directory = std::path::absolute(target()).context("the target directory")?;
+    Ok(directory.join("debug/unisono"))
+}
 
+impl Release {
     /// Returns the time of the release in UTC, in a format of date(1).
     pub(super) fn time(&self, format: &str) -> anyhow::Result<String> {
         let moment = format!("--date=@{}", self.epoch);

@@ -31,7 +31,7 @@ pub(crate) fn trial() -> StepVerdict {
         return packages;
     }
     let dist = toolchain::directory().join("shared/dist");
-    let made = run(&PackageOptions { kinds: PackageKind::ALL.to_vec(), dist: dist.clone() });
+    let made = run(&PackageOptions::all(dist.clone()));
     let mut verdict = match made {
         Ok(true) => StepVerdict::passed(1),
         Ok(false) => StepVerdict::failed("a package could not be made"),
@@ -56,10 +56,43 @@ fn emulated(dist: &Path, processor: TargetProcessor) -> StepVerdict {
     if !packages.skipped.is_empty() {
         return packages;
     }
+    let root = match foreign_root(processor) {
+        Ok(root) => root,
+        Err(error) => return StepVerdict::failed(format!("{error:#}")),
+    };
     let mut command = Command::new("bash");
-    command.arg(workspace().join("packaging/trial/emulated.sh")).arg(dist).arg(name);
+    command.arg(workspace().join("packaging/trial/emulated.sh")).arg(dist).args([name, processor.debian()]);
+    command.arg(root);
     TimedStep::new(format!("{name} under QEMU"), command)
         .verdict(format!("the programs for {name} did not do their first tasks"))
+}
+
+/// Unpacks a small Debian system with Python for another processor. None of its programs runs.
+fn foreign_root(processor: TargetProcessor) -> anyhow::Result<PathBuf> {
+    let root = toolchain::directory().join(format!("root-{}", processor.name()));
+    let ready = root.join("ready");
+    if !ready.exists() {
+        let mut make = Command::new("debootstrap");
+        make.args([
+            "--foreign",
+            "--variant=minbase",
+            "--include=python3",
+            "--arch",
+            processor.debian(),
+            SUITE,
+        ]);
+        make.arg(&root).arg(MIRROR);
+        ensure!(TimedStep::new("debootstrap", make).succeeds(), "debootstrap did not succeed");
+        // debootstrap has fetched Python, but would unpack it in its second stage, which runs programs
+        let mut unpack = Command::new("sh");
+        unpack.args([
+            "-c",
+            "for file in var/cache/apt/archives/*.deb; do dpkg-deb --extract $file . || exit; done",
+        ]);
+        run_quietly(unpack.current_dir(&root))?;
+        fs::write(&ready, b"").context("a mark")?;
+    }
+    Ok(root)
 }
 
 fn lintian(dist: &Path) -> StepVerdict {
