@@ -101,7 +101,9 @@ impl PeerWatch {
         if silence.unacknowledged == 0 {
             self.unanswered = None;
             self.has_sent = silence.unsent.is_some_and(|bytes| bytes > 0);
-            if self.has_sent && self.watcher == PeerWatcher::Broker && silence.probes == 0 {
+            // the first check may come after the first probe, also if no probe leaves this host any more
+            let is_answered = silence.probes == 0 || self.closed_window.is_none();
+            if self.has_sent && self.watcher == PeerWatcher::Broker && is_answered {
                 let closed = now - *self.closed_window.get_or_insert(now);
                 let _ = sockopt::set_tcp_user_timeout(socket, millis(closed + self.within));
             }
