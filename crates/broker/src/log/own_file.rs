@@ -1,8 +1,8 @@
 //! Opens the log's own files, and nothing that has their names instead.
 //!
-//! Root opens a log before it becomes the broker's user, and a former broker, which served as another user, may
-//! have left anything in its directory. Root would follow a link there to any file of the host. So links are not
-//! followed, and pipes and devices are refused.
+//! Root opens a log before it becomes the broker's user, and a former broker, which served as another user,
+//! may have left anything in its directory. Root would follow a link there to any file of the host. So links
+//! are not followed, and pipes and devices are refused.
 
 use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -30,8 +30,8 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes the directory of a log, and folders in it. Fails with `PermissionDenied` if a stranger could put files
-/// there, and with `NotADirectory` if a folder is a link or a file.
+/// Makes the directory of a log, and folders in it. Fails with `PermissionDenied` if a stranger could put
+/// files there, and with `NotADirectory` if a folder is a link or a file.
 pub(super) fn make_directory(path: &Path, folders: &[&str]) -> io::Result<()> {
     let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
     make(path)?;

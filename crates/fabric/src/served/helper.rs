@@ -67,7 +67,7 @@ struct Helper<'a> {
     network: u64,
     requests: PacketSocket,
     connections: Vec<ServedProcess>,
-    /// The maximum number of connections: at most [`MAX_CONNECTIONS`], and as many as there are descriptors for.
+    /// The maximum number of connections: [`MAX_CONNECTIONS`], or as many as there are descriptors for.
     places: usize,
     next_request: u16,
 }
