@@ -193,7 +193,7 @@ pub(super) fn nodes(offers: &[HostOffer]) -> Result<Vec<NodeId>, String> {
     Ok(nodes)
 }
 
-/// The switches that all hosts can use, or the reason why there are none. The same answer wherever it is asked.
+/// The switches that all hosts can use, or the reason why there are none. The same at all hosts.
 pub(super) fn switches(offers: &[HostOffer]) -> Result<OfferedSwitches, String> {
     if offers.iter().all(|offer| offer.switches.is_none()) {
         return Err("no host has a helper of them, which 'unisono tree deploy --serve' starts".to_owned());
