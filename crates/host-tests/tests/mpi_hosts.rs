@@ -170,6 +170,11 @@ fn tree_of_hosts(mpi: TestedMpi, count: usize, each: usize, communicators: [&str
     let output =
         barriers(&hosts, (mpi, each), &[], network.path(), &["tree", communicators[0], communicators[1]])?;
     verdict("host_barriers", &output).expect("barriers are right, and leave nothing");
+    let line = "unisono: barriers between hosts go from host to host and not by the switches: no host has a helper \
+                of them, which 'unisono tree deploy --serve' starts";
+    let said = words(&output);
+    // at most a line from the first rank of the world, and of each part of it
+    assert!((1..=count * each).contains(&said.lines().filter(|said| *said == line).count()), "{said}");
     Ok(())
 }
 

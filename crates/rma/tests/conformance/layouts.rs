@@ -218,3 +218,40 @@ fn more_layouts_than_a_target_remembers_are_told_again() {
     together(Job::threads(2), many_layouts);
     together(wires::tcp(2), many_layouts);
 }
+
+/// Accumulates many blocks to the other rank's part, which is reached through the kernel.
+fn many_blocks(mut job: Job) -> Result<(), Error> {
+    let other = Rank(1 - job.rank().0);
+    let mut memory = vec![1_u32; SLOTS as usize];
+    let base = memory.as_mut_ptr();
+    // SAFETY: the vector outlives the window, and is read only between epochs.
+    let mut window = unsafe { job.create(base.cast(), 4 * SLOTS, Spec::new().unit(4)) }?;
+    // the last block lies on the first, so both are added there
+    let mut blocks: Vec<(i64, u64)> = (0..30_000).map(|block| (3 * block, 1)).collect();
+    blocks.push((0, 1));
+    let (layout, one) = (Layout::indexed(Element::U32, &blocks)?, Element::U32.layout());
+    let data: Vec<u32> = (1..=blocks.len() as u32).collect();
+    let target = Target { rank: other, displacement: 0, count: 1, layout: &layout };
+    let source = Source { address: data.as_ptr().cast(), count: data.len() as u64, layout: &one };
+    window.lock(other, Lock::Exclusive, Assert::NONE)?;
+    // SAFETY: the data lives until the epoch has ended, and no code writes it.
+    unsafe { window.raw_accumulate(source, target, Operation::Sum) }?;
+    window.unlock(other)?;
+    job.barrier()?;
+    // SAFETY: no rank writes between the two barriers.
+    let there = unsafe { std::slice::from_raw_parts(base, SLOTS as usize) };
+    for (slot, found) in there[..90_000].iter().enumerate() {
+        let added = if slot % 3 == 0 { slot as u32 / 3 + 1 } else { 0 };
+        let again = if slot == 0 { blocks.len() as u32 } else { 0 };
+        assert_eq!(*found, 1 + added + again, "slot {slot}");
+    }
+    job.barrier()?;
+    window.free()?;
+    job.finalize()
+}
+
+#[test]
+fn a_block_that_an_accumulate_names_twice_is_added_twice() {
+    watch();
+    together(shared(2), many_blocks);
+}

@@ -306,7 +306,7 @@ impl TreeHandle {
                 return Ok(());
             }
         };
-        let (Some(offered), Some(helper)) = (offered, helper) else { return Ok(()) };
+        let Some(helper) = helper else { return Ok(()) };
         match switches::claim(tree, helper, &offered, nodes)? {
             SwitchAttempt::Granted(granted) => self.switches = Some(granted),
             SwitchAttempt::Spilled if self.own == 0 && is_first_time(&SPILLED) => {

@@ -193,10 +193,10 @@ pub(super) fn nodes(offers: &[HostOffer]) -> Result<Vec<NodeId>, String> {
     Ok(nodes)
 }
 
-/// The switches that all hosts can use. `None`: no host has a helper. The same answer wherever it is asked.
-pub(super) fn switches(offers: &[HostOffer]) -> Result<Option<OfferedSwitches>, String> {
+/// The switches that all hosts can use, or the reason why there are none. The same at all hosts.
+pub(super) fn switches(offers: &[HostOffer]) -> Result<OfferedSwitches, String> {
     if offers.iter().all(|offer| offer.switches.is_none()) {
-        return Ok(None);
+        return Err("no host has a helper of them, which 'unisono tree deploy --serve' starts".to_owned());
     }
     let first_episode = offers.first().map_or(0, |offer| offer.episode);
     let mut all = OfferedSwitches { registers: u16::MAX, used: GroupSet::default(), first_episode };
@@ -210,7 +210,7 @@ pub(super) fn switches(offers: &[HostOffer]) -> Result<Option<OfferedSwitches>, 
             None => return Err(format!("host {} has no helper of the switches", offer.host)),
         }
     }
-    Ok(Some(all))
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -282,10 +282,11 @@ mod tests {
         let names = r#","node_names":["n0","n1"]"#;
         let with = |host: &str, helper, episode| offer(host, names).with_switches(helper, Some(5), episode);
         let (near, far) = (with("n0", helper(0, 0), 7), with("n1", helper(1, 1), 8));
-        let all = switches(&[near.clone(), far]).expect("both").expect("both have them");
+        let all = switches(&[near.clone(), far]).expect("both have them");
         assert_eq!((all.registers, all.first_episode), (9, 7));
         assert_eq!(all.used.first_free(9), Some(GroupId(2)));
-        assert_eq!(switches(&[offer("n0", names), offer("n1", names)]), Ok(None));
+        let none = switches(&[offer("n0", names), offer("n1", names)]);
+        assert!(none.is_err_and(|why| why.starts_with("no host has a helper")));
         for (other, said) in [
             (None, "host n1 has no helper"),
             (helper(0, 1), "host n1: the network calls it node 1, and the switches call it node 0"),

@@ -169,7 +169,7 @@ impl TargetPart<'_> {
 
     /// Runs `work` while no other rank accumulates at the target.
     #[inline]
-    fn exclusively(
+    pub(super) fn exclusively(
         &self,
         length: AccumulateLength,
         work: impl FnOnce() -> Result<(), Error>,

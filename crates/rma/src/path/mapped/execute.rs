@@ -108,6 +108,10 @@ pub(super) struct TargetPart<'a> {
 
 impl TargetPart<'_> {
     fn perform(&self, op: &Op, brought: &[u8], mut result: Option<&mut [u8]>) -> Result<(), Error> {
+        let is_scattered = !op.layout.is_contiguous() && op.verb != Verb::CompareAndSwap;
+        if is_scattered && self.peer.base.is_null() {
+            return self.perform_scattered(op, brought, result);
+        }
         let mut done = Ok(());
         // With a null base the address of a block is its offset.
         walk(&op.layout, op.count, std::ptr::null_mut(), 0, op.total, |block, from, to| {
@@ -137,7 +141,7 @@ impl TargetPart<'_> {
         self.peer.base.wrapping_offset(offset as isize)
     }
 
-    fn remote(&self, offset: i64) -> usize {
+    pub(super) fn remote(&self, offset: i64) -> usize {
         self.peer.address.wrapping_add_signed(offset) as usize
     }
 
@@ -145,7 +149,7 @@ impl TargetPart<'_> {
     /// process has ended or has executed another program; process_vm_readv(2) reports a process that has
     /// ended as unknown.
     #[cold]
-    fn failed(&self, source: std::io::Error) -> Error {
+    pub(super) fn failed(&self, source: std::io::Error) -> Error {
         let rank = Rank::at(self.target);
         let has_ended = matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::WriteZero)
             || Errno::from_io_error(&source) == Some(Errno::SRCH);

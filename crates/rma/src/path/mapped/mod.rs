@@ -12,6 +12,7 @@
 //! | `region.rs`, `segment.rs` | the window's segment: lines, rings, parts; how all members map it |
 //! | `issue.rs` | operations done at once, staged or queued |
 //! | `execute.rs`, `accumulate.rs`, `atomic.rs` | an operation on memory that is in reach |
+//! | `scattered.rs` | an operation on many blocks of another process's memory |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
 //! | `episodes.rs` | the barrier of a fence |
 //! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/` | their words and rings |
@@ -35,6 +36,7 @@ mod offer_lifetime;
 mod passive;
 mod pscw;
 mod region;
+mod scattered;
 mod segment;
 mod staging;
 

@@ -3,7 +3,8 @@
 //! The idea, as in the paper (section 4.3): the agent exists only if locks are possible, and does nothing
 //! while the member's own calls make progress. It sleeps on the transport's bell. If the member has made
 //! progress before the agent wakes, the agent naps before it listens again, so as not to disturb a busy
-//! member. Cost: at most one wake-up per millisecond while the member makes progress itself, and one for each
+//! member. Where there is no bell it asks the transport, and asks again soon after a packet, because more may
+//! follow. Cost: at most one wake-up per millisecond while the member makes progress itself, and one for each
 //! packet while the member computes. When not to use: on the mapped path no target needs help.
 
 use super::MessageEngine;
@@ -17,6 +18,11 @@ use unisono_linux::clock::{Duration, now};
 /// stops making progress during the nap, an operation of another rank may wait that long. A check every
 /// millisecond costs a fiftieth of a percent of a processor. Chosen by this sum, not measured.
 const NAP: Duration = Duration::from_millis(1);
+/// The nap after a packet, where there is no bell. Each further nap is twice as long, up to [`NAP`]. A lock,
+/// a put of 16 bytes and an unlock took 2.2 ms when each nap was a millisecond and the agent looked once after
+/// each, and 0.84 ms now (medians of 2000, `chrt -f 1` beside 20 other programs, MPICH 4.0 over TCP
+/// between two namespaces). The length itself was chosen, not measured.
+const MIN_NAP: Duration = Duration::from_micros(20);
 /// The time that the agent listens before it checks whether its job still lives. A message ends the wait at
 /// once, so the time only bounds how long the agent's thread outlives its job; ten wake-ups a second disturb
 /// no other thread. Chosen, not measured.
@@ -54,39 +60,77 @@ impl Agent {
     }
 }
 
+/// What the agent found.
+enum AgentRound {
+    /// The member's own calls make progress.
+    Busy,
+    Served,
+    Nothing,
+}
+
+/// Returns the nap after a round, where there is no bell.
+fn next_nap(nap: Duration, round: &AgentRound) -> Duration {
+    match round {
+        AgentRound::Busy => NAP,
+        AgentRound::Served => MIN_NAP,
+        AgentRound::Nothing => (nap + nap).min(NAP),
+    }
+}
+
 fn run(job: &Weak<MessageEngine>, stop: &AtomicBool) {
-    let mut rounds = 0;
+    let (mut rounds, mut nap) = (0, NAP);
     while !stop.load(Ordering::Relaxed) {
         let Some(shared) = job.upgrade() else { return };
         let last_events = shared.bell.as_ref().map_or(0, |bell| bell.events());
-        if others_make_progress(&shared, &mut rounds) {
-            drop(shared);
-            thread::sleep(NAP.into());
-            continue;
-        }
-        match shared.bell.clone() {
+        let round = make_progress(&shared, &mut rounds);
+        nap = next_nap(nap, &round);
+        let bell = shared.bell.clone().filter(|_| !matches!(round, AgentRound::Busy));
+        drop(shared);
+        match bell {
             Some(bell) => {
-                drop(shared);
                 bell.listen(last_events, Some(now() + LISTEN));
             }
-            None => {
-                drop(shared);
-                thread::sleep(NAP.into());
-            }
+            None => thread::sleep(nap.into()),
         }
     }
 }
 
-/// Makes progress, unless the member's own calls do; returns whether they do.
-fn others_make_progress(shared: &MessageEngine, rounds: &mut u64) -> bool {
+/// Makes progress, unless the member's own calls do.
+fn make_progress(shared: &MessageEngine, rounds: &mut u64) -> AgentRound {
     // The thread that has the lock makes progress.
-    let Ok(mut core) = shared.core.try_lock() else { return true };
+    let Ok(mut core) = shared.core.try_lock() else { return AgentRound::Busy };
     // If another thread served a waiter's packets, the waiter would sleep on: no packet would wake it.
     let busy = core.rounds != *rounds || shared.waiters.load(Ordering::Relaxed) > 0;
-    if !busy {
-        // The member's own next call gets this error again, and reports it.
-        let _ = core.progress();
+    let before = core.packets;
+    // A transport may look first and move its messages afterwards, as MPICH 4.0 does: then the second call
+    // finds them. The member's own next call gets an error again, and reports it.
+    for _ in 0..2 {
+        if !busy && core.packets == before {
+            let _ = core.progress();
+        }
     }
     *rounds = core.rounds;
-    busy
+    match (busy, core.packets != before) {
+        (true, _) => AgentRound::Busy,
+        (false, true) => AgentRound::Served,
+        (false, false) => AgentRound::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_are_short_after_a_packet_and_grow_until_the_next() {
+        let mut nap = next_nap(NAP, &AgentRound::Served);
+        assert_eq!(nap, MIN_NAP);
+        for _ in 0..10 {
+            let next = next_nap(nap, &AgentRound::Nothing);
+            assert!(next > nap || next == NAP);
+            nap = next;
+        }
+        assert_eq!(nap, NAP);
+        assert_eq!(next_nap(MIN_NAP, &AgentRound::Busy), NAP);
+    }
 }

@@ -91,6 +91,8 @@ pub(crate) struct EngineState {
     next_window: u32,
     /// The number of calls that made progress, for the agent.
     rounds: u64,
+    /// The packets that have come.
+    packets: u64,
 }
 
 impl MessageEngine {
@@ -111,6 +113,7 @@ impl MessageEngine {
             inbox: Vec::new(),
             next_window: 1,
             rounds: 0,
+            packets: 0,
         };
         Arc::new(Self {
             core: Mutex::new(core),
@@ -241,6 +244,7 @@ impl EngineState {
     }
 
     fn take(&mut self, from: Rank, bytes: &[u8]) {
+        self.packets = self.packets.wrapping_add(1);
         let served = WirePacket::parse(bytes)
             .map_err(|bad| bad.to_string())
             .and_then(|packet| if from.index() < self.size { self.serve(from, packet) } else { Ok(()) });
