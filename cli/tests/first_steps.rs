@@ -129,6 +129,19 @@ fn the_page_of_one_command_is_written_alone() {
     assert_eq!(names, ["unisono-gang.1"]);
 }
 
+#[test]
+fn a_misspelt_command_is_no_directory_of_pages() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    for (word, meant) in [("gnag", "gang"), ("polcy", "policy")] {
+        let output = unisono(&["man", word]).current_dir(&scratch).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(&format!("mean `{meant}`")), "{said}");
+    }
+    assert_eq!(scratch.path().read_dir().expect("a directory").count(), 0);
+    let output = unisono(&["man", "./gnag"]).current_dir(&scratch).output().expect("it starts");
+    assert!(output.status.success() && scratch.path().join("gnag/man1/unisono.1").exists());
+}
+
 /// The test compiles a program and a library with an MPI's name, so that it needs no MPI.
 #[test]
 fn run_refuses_a_program_that_is_linked_to_an_mpi_unless_its_ranks_may_be_alone() {

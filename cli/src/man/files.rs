@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A page of section 5.
 pub(super) struct FilePage {
     /// The name of the page after `unisono-`.
-    name: &'static str,
+    pub(super) name: &'static str,
     about: &'static str,
     /// The document, or the source whose module comment describes the file.
     text: &'static str,

@@ -12,6 +12,7 @@ use files::{FilePage, PAGES};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use unisono_text::misspelt;
 
 /// Write manual pages: all into a directory, or the page of one command or of one kind of file
 ///
@@ -51,6 +52,13 @@ pub(crate) fn run(args: &Args, program: Command) -> anyhow::Result<ExitCode> {
         let what = format!("there is no command `unisono {}`; see: unisono --help", words.join(" "));
         return Err(Failure::Usage(what).into());
     };
+    if let Some(meant) = meant_by(directory, &program) {
+        let word = directory.display();
+        let what = format!(
+            "there is no command `{word}`; did you mean `{meant}`? For a directory of that name write ./{word}"
+        );
+        return Err(Failure::Usage(what).into());
+    }
     let sections = ["man1", "man5"].map(|section| directory.join(section));
     for section in &sections {
         std::fs::create_dir_all(section).with_context(|| format!("cannot create {}", section.display()))?;
@@ -61,6 +69,13 @@ pub(crate) fn run(args: &Args, program: Command) -> anyhow::Result<ExitCode> {
     }
     crate::output::answer(&format!("manual pages: {}", directory.display()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the command or the kind of file that the name of a new directory probably means.
+fn meant_by<'a>(directory: &Path, program: &'a Command) -> Option<&'a str> {
+    let word = directory.to_str().filter(|word| !word.contains('/') && !directory.exists())?;
+    let commands = program.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
+    misspelt(word, commands.chain(PAGES.iter().map(|page| page.name)))
 }
 
 /// Finds the command that these words name.
