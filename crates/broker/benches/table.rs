@@ -41,7 +41,7 @@ const KB: usize = 1 << 10;
 /// Bytes of a read or a write of the programs that are not this broker's.
 const PIECE: usize = 128 << 10;
 /// Events that come alone come this far apart.
-const PAUSE: Duration = Duration::from_millis(2);
+const EVENT_INTERVAL: Duration = Duration::from_millis(2);
 /// The time before a stream is counted.
 const WARM_UP: Duration = Duration::from_millis(150);
 /// Connections, or subscriptions, whose memory is measured together.
@@ -90,7 +90,7 @@ impl Drop for Party {
     }
 }
 
-fn say(what: impl std::fmt::Display) {
+fn print_line(what: impl std::fmt::Display) {
     println!("{what}");
     std::io::stdout().flush().expect("the parent reads");
 }
@@ -110,18 +110,18 @@ fn play(words: &str) {
     match words[1] {
         "broker" => serve(&PathBuf::from(words[2]), wait(words[3])),
         "source" => publish(&at()),
-        "sink" => say(count(&at(), time())),
+        "sink" => print_line(count(&at(), time())),
         "stamped" => stamp_over(&at(), time()),
-        "timed" => say(time_over(&at(), time())),
+        "timed" => print_line(time_over(&at(), time())),
         "replier" => reply(&at(), wait(words[3])),
-        "requester" => say(request(&at(), time(), wait(words[4]))),
+        "requester" => print_line(request(&at(), time(), wait(words[4]))),
         "relay" => relay(),
         "plain-source" => pour(words[2]),
-        "plain-sink" => say(count_plain(words[2], time())),
+        "plain-sink" => print_line(count_plain(words[2], time())),
         "plain-stamped" => stamp_plain(words[2], time()),
         "plain-timed" => time_plain(time()),
         "echo" => echo(),
-        "asker" => say(ask(words[2], time())),
+        "asker" => print_line(ask(words[2], time())),
         other => panic!("no role {other}"),
     }
 }
@@ -136,7 +136,7 @@ fn serve(path: &std::path::Path, wait: ChannelWait) {
     let mut server = Server::new(broker, wait).expect("descriptors are left");
     let tcp = server.listen_tcp("127.0.0.1:0".parse().expect("an address"), Exposure::Loopback);
     server.listen_unix(path, OWNER).expect("it listens");
-    say(format!("tcp:{}", tcp.expect("it listens")));
+    print_line(format!("tcp:{}", tcp.expect("it listens")));
     server.serve(&|| false).expect("it serves");
 }
 
@@ -151,7 +151,7 @@ fn count(at: &BrokerAddress, time: Duration) -> f64 {
     let mut client = Client::at(at).expect("it listens");
     let spec = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::new("t") };
     client.subscribe(&spec).expect("it fits");
-    say("ready");
+    print_line("ready");
     let mut take = || matches!(client.receive(None).expect("it serves"), Some(Reception::Event(_)));
     per_second(time, || u64::from(take()))
 }
@@ -183,7 +183,7 @@ fn stamp_over(at: &BrokerAddress, time: Duration) {
 fn stamp(time: Duration, mut send: impl FnMut(&[u8]) -> bool) {
     let (until, mut event) = (now() + (time + 2 * WARM_UP).into(), vec![7; KB]);
     while now() < until {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(EVENT_INTERVAL);
         event[..8].copy_from_slice(&now().as_nanos().to_le_bytes());
         if !send(&event) {
             return;
@@ -200,10 +200,10 @@ fn age(event: &[u8]) -> f64 {
 fn time_over(at: &BrokerAddress, time: Duration) -> f64 {
     let mut client = Client::at(at).expect("it listens");
     client.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
-    say("ready");
+    print_line("ready");
     let (until, mut ages) = (now() + (time + WARM_UP).into(), Vec::new());
     while now() < until {
-        if let Some(Reception::Event(event)) = client.receive(Some(PAUSE)).expect("it serves") {
+        if let Some(Reception::Event(event)) = client.receive(Some(EVENT_INTERVAL)).expect("it serves") {
             ages.push(age(&event.payload.bytes()));
         }
     }
@@ -213,7 +213,7 @@ fn time_over(at: &BrokerAddress, time: Duration) -> f64 {
 fn reply(at: &BrokerAddress, wait: ChannelWait) {
     let mut client = ClientOptions::new().waiting(wait).connect(at).expect("it listens");
     client.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
-    say("ready");
+    print_line("ready");
     while let Ok(reception) = client.receive(None) {
         if let Some(Reception::Event(event)) = reception {
             client.reply(&event, EventDraft::new(b"")).expect("it serves");
@@ -243,7 +243,7 @@ fn exchange(time: Duration, mut exchange: impl FnMut()) -> f64 {
 
 fn listen() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    say(listener.local_addr().expect("bound"));
+    print_line(listener.local_addr().expect("bound"));
     listener
 }
 
@@ -277,7 +277,7 @@ fn pour(at: &str) {
 
 fn count_plain(at: &str, time: Duration) -> f64 {
     let (mut socket, mut piece) = (connect(at), vec![0; PIECE]);
-    say("ready");
+    print_line("ready");
     per_second(time, || socket.read(&mut piece).expect("it goes on") as u64) / KB as f64
 }
 
@@ -292,7 +292,7 @@ fn time_plain(time: Duration) {
     while now() < until && socket.read_exact(&mut event).is_ok() {
         ages.push(age(&event));
     }
-    say(median(&ages).expect("events came"));
+    print_line(median(&ages).expect("events came"));
 }
 
 fn echo() {

@@ -34,13 +34,16 @@ struct SharedPlace {
     bus: PathBuf,
     tcp: SocketAddr,
     mqtt: SocketAddr,
+    /// For brokers that listen there, too.
+    tls: SocketAddr,
+    udp: SocketAddr,
 }
 
 impl SharedPlace {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        let [tcp, mqtt] = free_ports();
-        Self { bus: directory.path().join("bus"), directory, tcp, mqtt }
+        let [tcp, mqtt, tls, udp] = free_ports();
+        Self { bus: directory.path().join("bus"), directory, tcp, mqtt, tls, udp }
     }
 
     fn serve(&self, more: &[&str]) -> Child {
@@ -272,7 +275,7 @@ fn programs_over_tls_and_udp_lose_nothing_when_a_broker_takes_over() -> TestOutc
     // the user that the broker becomes reads the certificates again
     std::fs::set_permissions(directory, PermissionsExt::from_mode(0o711)).expect("it is ours");
     certificates(directory);
-    let [tls, udp] = free_ports();
+    let (tls, udp) = (place.tls, place.udp);
     let at = |address| TlsAddress {
         host: "localhost".to_owned(),
         address,

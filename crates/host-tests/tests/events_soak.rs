@@ -3,13 +3,13 @@
 //! gets each event once, a message of QoS 2 comes once, and the broker's memory does not grow.
 //!
 //! The test takes ten seconds, or ten minutes in `cargo xtask nightly soak`; `UNISONO_SOAK_SECONDS` sets
-//! another time. The parties are processes, and are killed without warning (SIGKILL): the broker; two writers that number their events, one at a Unix
-//! socket and one in shared memory; an MQTT client that publishes with QoS 1 and publishes again what was not
-//! confirmed; a reader that resumes by name, over TCP; a reader that keeps its position itself, in shared
-//! memory; a supplier and a consumer with a ring between them, whose events no log keeps. Beside them live three
-//! MQTT clients of `events_sessions.rs`, which connect again: one publishes with QoS 2, and two receive in
-//! sessions, with QoS 1 and 2. In the middle third the broker is not replaced, because a broker that lives
-//! only for seconds would hide a leak.
+//! another time. The parties are processes, and are killed without warning (SIGKILL): the broker; two writers
+//! that number their events, one at a Unix socket and one in shared memory; an MQTT client that publishes
+//! with QoS 1 and publishes again what was not confirmed; a reader that resumes by name, over TCP; a reader
+//! that keeps its position itself, in shared memory; a supplier and a consumer with a ring between them,
+//! whose events no log keeps. Beside them live three MQTT clients of `events_sessions.rs`, which connect
+//! again: one publishes with QoS 2, and two receive in sessions, with QoS 1 and 2. In the middle third the
+//! broker is not replaced, because a broker that lives only for seconds would hide a leak.
 
 use crate::events_sessions::{MqttLink, read, write};
 use rand::{Rng as _, SeedableRng as _};
@@ -532,7 +532,8 @@ fn nothing_that_was_acknowledged_is_lost_while_parties_are_killed_and_replaced_a
     assert!(most - least <= FLAT, "the broker had {least} to {most} KiB");
     let starts = |party: &Party| party.starts.load(Ordering::Relaxed);
     eprintln!(
-        "{} events, {by_ring} by ring, {messages} messages of QoS 2; {} hand-overs, {} reloads; started: broker {} times, writers {:?}, readers {:?}, ring {:?}; memory \
+        "{} events, {by_ring} by ring, {messages} messages of QoS 2; {} hand-overs, {} reloads; started: broker {} times, \
+         writers {:?}, readers {:?}, ring {:?}; memory \
          {least} to {most} KiB",
         positions.len(),
         soak.hand_overs.load(Ordering::Relaxed),

@@ -172,7 +172,8 @@ mod tests {
             // SAFETY: ends the child without running code of the parent.
             unsafe { libc::_exit(code) }
         }
-        let (_, status) = waitpid(Tid(child).pid(), WaitOptions::empty()).unwrap().unwrap();
+        let waited = waitpid(Tid(child).pid(), WaitOptions::empty()).expect("it is a child");
+        let (_, status) = waited.expect("it has ended");
         assert_eq!(status.exit_status(), Some(0));
         assert_eq!(generation(), own);
     }

@@ -53,6 +53,7 @@ mod datagram_listener;
 mod datagrams;
 mod heads;
 mod peer;
+mod shared_inbox;
 mod socket;
 mod socket_channel;
 mod stream;

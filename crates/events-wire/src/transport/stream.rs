@@ -12,6 +12,7 @@ use super::channel::ByteChannel;
 use super::datagram_channel::DatagramChannel;
 use super::heads::{self, HEADROOM, HeadHistory};
 use super::peer::{PeerWatch, PeerWatcher};
+use super::shared_inbox;
 use super::socket::Intake;
 use super::socket_channel::SocketChannel;
 use super::tls::TlsChannel;
@@ -41,7 +42,7 @@ const MIN_BATCH: usize = 16 << 10;
 const DIRECT: usize = 16 << 10;
 /// The number of bytes to read in one system call: as many as the other end sends in one, which is [`BATCH`]
 /// and the frame that exceeded it. So one call takes all bytes, and shows that no more have come.
-const INTAKE: usize = BATCH + DIRECT;
+pub(super) const INTAKE: usize = BATCH + DIRECT;
 /// The number of bytes from the kernel after which [`receive`](StreamTransport::receive) returns `None`, even
 /// in the middle of a frame, so that neither a flood from one program nor one large frame keeps the reader
 /// from its other connections. Copying them takes about 30 us, a system call less than 1 us. Chosen by this
@@ -108,32 +109,6 @@ pub fn mqtt_packet_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
         }
     }
     if bytes.len() >= 5 { Err("a length of more than four bytes") } else { Ok(None) }
-}
-
-/// The inbox that the connections of a thread use in turns: a connection holds it from a read until all
-/// frames of that read are taken, and longer only if a frame has arrived in part. So a connection in which
-/// nothing waits takes no memory for incoming frames.
-mod shared_inbox {
-    use super::{HEADROOM, INTAKE};
-    use std::cell::Cell;
-
-    thread_local! {
-        static FREE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-    }
-
-    /// Returns the free inbox, or a new one. Its bytes have no meaning.
-    pub(super) fn take() -> Vec<u8> {
-        // a thread that ends has no free inbox any more
-        match FREE.try_with(Cell::take).unwrap_or_default() {
-            free if free.is_empty() => vec![0; HEADROOM + INTAKE],
-            free => free,
-        }
-    }
-
-    /// Keeps one free inbox for the next reader of the thread.
-    pub(super) fn give_back(inbox: Vec<u8>) {
-        let _ = FREE.try_with(|free| free.set(inbox));
-    }
 }
 
 /// One end of a stream.
