@@ -6,5 +6,6 @@ mod link;
 mod order;
 mod policy;
 mod policy_disk;
+mod policy_many;
 mod policy_sockets;
 mod reference;

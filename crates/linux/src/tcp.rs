@@ -72,7 +72,8 @@ pub struct Silence {
 
 /// Returns the number of segments with data that arrived on a connection, including segments out of order and
 /// duplicates: the traffic that the path carried, whether or not it could be delivered yet. The number wraps
-/// around. Fails with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket; `EOPNOTSUPP` also before Linux 4.6.
+/// around. Fails with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket; `EOPNOTSUPP` also before Linux
+/// 4.6.
 pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
     info(&socket)?.required(Field::DataSegmentsIn)
 }

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_fairqueue::Live;
 
-/// The longest line in bytes. A policy has at most 16 MiB, and JSON writes a quote or the end of a line as two
-/// bytes.
+/// The longest line in bytes. A policy has at most 16 MiB, and JSON writes a quote or the end of a line as
+/// two bytes.
 pub(super) const MAX_LINE_BYTES: u64 = 40 << 20;
 /// A guard that does not answer within this time is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

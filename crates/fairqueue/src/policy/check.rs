@@ -322,7 +322,7 @@ fn rules(
     let mut compared = 0;
     let mut position = PositionCursor { text, passed: 0, at: Position { line: 1, column: 1 } };
     for (number, (at, class, matcher)) in written.into_iter().enumerate() {
-        compared += usize::from(SoleCondition::of(matcher).is_none());
+        compared += usize::from(SoleCondition::from_matcher(matcher).is_none());
         if number == MAX_RULES {
             return wrong(
                 at,

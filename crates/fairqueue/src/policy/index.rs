@@ -1,7 +1,8 @@
 //! Finds the first rule that matches a packet without trying every rule.
 //!
-//! A rule whose only condition is an address, a mark or a VLAN is *keyed*: tables lead from the packet's field
-//! to the rule. The remaining rules are tried in their order, as long as they precede the rule found by key.
+//! A rule whose only condition is an address, a mark or a VLAN is *keyed*: tables lead from the packet's
+//! field to the rule. The remaining rules are tried in their order, as long as they precede the rule found by
+//! key.
 //!
 //! Several networks may contain an address. The longest one decides, and it is also the first in the file: a
 //! policy in which a network precedes a part of it is refused, because the part would never match.
@@ -23,7 +24,7 @@ pub enum SoleCondition {
 }
 
 impl SoleCondition {
-    pub fn of(matcher: &Matcher) -> Option<Self> {
+    pub fn from_matcher(matcher: &Matcher) -> Option<Self> {
         let one = match *matcher {
             Matcher { address: Some(network), .. } => Self::Address(network),
             Matcher { mark: Some(mark), .. } => Self::Mark(mark),
@@ -53,7 +54,7 @@ pub(super) struct RuleIndex {
 impl RuleIndex {
     /// Adds the rule of the given number, which follows all rules that were added before.
     pub(super) fn add(&mut self, number: usize, matcher: &Matcher) {
-        let Some(condition) = SoleCondition::of(matcher) else {
+        let Some(condition) = SoleCondition::from_matcher(matcher) else {
             self.others.push(number);
             return;
         };

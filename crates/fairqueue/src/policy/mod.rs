@@ -48,6 +48,7 @@ mod matcher;
 mod read;
 mod shadow;
 mod subscribers;
+mod table_rows;
 mod units;
 
 pub use dscp::Dscp;

@@ -10,8 +10,8 @@
 //! packet meets the fewest earlier matches. For the same reason both ends of the packet are the same: a
 //! different second end could only meet more of them.
 //!
-//! Cost: an access network has a rule for each of 50,000 subscribers, so no rule is compared with each earlier
-//! one. [`EarlierRules`] finds them by their keys, and keeps the ends of their boxes in order.
+//! Cost: an access network has a rule for each of 50,000 subscribers, so no rule is compared with each
+//! earlier one. [`EarlierRules`] finds them by their keys, and keeps the ends of their boxes in order.
 
 use super::Rule;
 use super::dscp::Dscp;

@@ -7,8 +7,8 @@
 //! Name,Addresses,Rate,Ceiling,Parent
 //! smith,"100.64.1.17, 2001:db8:1:17::/64",5mbit,50mbit,tower1
 //! ```
-//! The columns may come in any order; others are ignored. The names of LibreQoS's `ShapedDevices.csv` are known,
-//! too; there, rates are numbers of Mbit/s. Rows with the same name are devices of one subscriber.
+//! The columns may come in any order; others are ignored. The names of LibreQoS's `ShapedDevices.csv` are
+//! known, too; there, rates are numbers of Mbit/s. Rows with the same name are devices of one subscriber.
 //!
 //! A row becomes a class of a policy's text, so that a policy with its subscribers is an ordinary policy
 //! ([`SubscribersFile::insert`]). A subscriber's weight is the guaranteed rate in Mbit/s. The guarantees hold
@@ -17,6 +17,7 @@
 use super::error::{Mistake, meant, wrong};
 use super::matcher::Network;
 use super::read::is_name;
+use super::table_rows::rows;
 use super::{Policy, PolicyError};
 use crate::rate::Rate;
 use std::collections::HashMap;
@@ -199,7 +200,7 @@ impl Subscriber {
 
 /// The columns that are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Column {
+enum TableColumn {
     Name,
     Addresses,
     Minimum,
@@ -207,7 +208,7 @@ enum Column {
     Parent,
 }
 
-impl Column {
+impl TableColumn {
     fn named(name: &str, rates: RateColumns) -> Option<Self> {
         let direction = match rates {
             RateColumns::Download => "download",
@@ -228,11 +229,8 @@ impl Column {
     }
 }
 
-/// A row: its offset in the table, and its fields with their offsets.
-type Fields = (usize, Vec<(usize, String)>);
-
 fn read_table(table: &str, rates: RateColumns) -> Result<Vec<Subscriber>, Mistake> {
-    let rows = fields(table)?;
+    let rows = rows(table)?;
     let mut rows = rows.into_iter();
     let Some((head_at, head)) = rows.next() else {
         return wrong(
@@ -240,8 +238,9 @@ fn read_table(table: &str, rates: RateColumns) -> Result<Vec<Subscriber>, Mistak
             "the table is empty; its first line names the columns, such as Name,Addresses,Rate,Ceiling,Parent",
         );
     };
-    let columns: Vec<Option<Column>> = head.iter().map(|(_, name)| Column::named(name, rates)).collect();
-    for (column, name) in [(Column::Name, "Name"), (Column::Addresses, "Addresses")] {
+    let columns: Vec<Option<TableColumn>> =
+        head.iter().map(|(_, name)| TableColumn::named(name, rates)).collect();
+    for (column, name) in [(TableColumn::Name, "Name"), (TableColumn::Addresses, "Addresses")] {
         if !columns.contains(&Some(column)) {
             let known: Vec<&str> = head.iter().map(|(_, name)| name.as_str()).collect();
             let hint = if head.len() == 1 { "; columns are separated by commas" } else { "" };
@@ -288,7 +287,7 @@ fn read_table(table: &str, rates: RateColumns) -> Result<Vec<Subscriber>, Mistak
 fn read_row(
     line: usize,
     at: usize,
-    columns: &[Option<Column>],
+    columns: &[Option<TableColumn>],
     fields: &[(usize, String)],
 ) -> Result<Subscriber, Mistake> {
     let mut row = Subscriber {
@@ -302,15 +301,15 @@ fn read_row(
     for (column, (at, field)) in columns.iter().zip(fields) {
         let field = field.trim();
         match column {
-            Some(Column::Name) => row.name = class_name(*at, field)?,
-            Some(Column::Parent) if !field.is_empty() => row.parent = class_name(*at, field)?,
-            Some(Column::Addresses) => {
+            Some(TableColumn::Name) => row.name = class_name(*at, field)?,
+            Some(TableColumn::Parent) if !field.is_empty() => row.parent = class_name(*at, field)?,
+            Some(TableColumn::Addresses) => {
                 for part in field.split([',', ';', ' ']).filter(|part| !part.is_empty()) {
                     read_addresses(*at, part, &mut row.networks)?;
                 }
             }
-            Some(Column::Minimum) if !field.is_empty() => row.minimum = Some(read_rate(*at, field)?),
-            Some(Column::Ceiling) if !field.is_empty() => row.ceiling = Some(read_rate(*at, field)?),
+            Some(TableColumn::Minimum) if !field.is_empty() => row.minimum = Some(read_rate(*at, field)?),
+            Some(TableColumn::Ceiling) if !field.is_empty() => row.ceiling = Some(read_rate(*at, field)?),
             _ => {}
         }
     }
@@ -395,66 +394,6 @@ fn cover(mut first: u128, last: u128, bits: u8, address: impl Fn(u128) -> IpAddr
             None => return networks,
         }
     }
-}
-
-/// Splits a table into rows and fields. A field in quotation marks may have commas and line ends; a quotation
-/// mark in it is doubled. Empty lines, and lines that begin with #, are left out.
-fn fields(table: &str) -> Result<Vec<Fields>, Mistake> {
-    let bytes = table.as_bytes();
-    let (mut rows, mut at) = (Vec::new(), 0);
-    while at < bytes.len() {
-        let begin = at;
-        let end = |at: usize| {
-            matches!(bytes.get(at), None | Some(b'\n'))
-                || bytes[at..].starts_with(b"\r\n")
-                || bytes[at] == b'\r' && at + 1 == bytes.len()
-        };
-        let is_comment = table[at..].trim_start_matches([' ', '\t']).starts_with('#');
-        let mut fields = Vec::new();
-        if is_comment {
-            at += table[at..].find('\n').unwrap_or(table.len() - at);
-        } else {
-            loop {
-                let (field_at, mut field) = (at, String::new());
-                if bytes.get(at) == Some(&b'"') {
-                    loop {
-                        let Some(length) = table[at + 1..].find('"') else {
-                            return wrong(
-                                field_at,
-                                "the quotation mark that begins this field has no counterpart",
-                            );
-                        };
-                        field.push_str(&table[at + 1..at + 1 + length]);
-                        at += length + 2;
-                        if bytes.get(at) != Some(&b'"') {
-                            break;
-                        }
-                        field.push('"');
-                    }
-                    if !end(at) && bytes[at] != b',' {
-                        return wrong(
-                            at,
-                            "a comma or the end of the line follows a field in quotation marks",
-                        );
-                    }
-                } else {
-                    let length = table[at..].find([',', '\n']).unwrap_or(table.len() - at);
-                    field.push_str(table[at..at + length].trim_end_matches('\r'));
-                    at += length;
-                }
-                fields.push((field_at, field));
-                if bytes.get(at) != Some(&b',') {
-                    break;
-                }
-                at += 1;
-            }
-        }
-        at += table[at..].find('\n').map_or(table.len() - at, |length| length + 1);
-        if fields.iter().any(|(_, field)| !field.trim().is_empty()) {
-            rows.push((begin, fields));
-        }
-    }
-    Ok(rows)
 }
 
 /// Finds the lines of ascending offsets in one pass.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const HASH: u32 = 1;
-const LONGEST_PREFIX: u32 = 11;
+const PREFIX_TRIE: u32 = 11;
 /// The flag of a map whose entries are allocated one by one; tries of prefixes require it.
 const NO_PREALLOCATION: u32 = 1;
 
@@ -27,7 +27,7 @@ impl Table {
     /// with the number of its bits, as a number of four bytes in host byte order. Fails with `EPERM` without
     /// `CAP_BPF`, and with `EINVAL` before Linux 4.11.
     pub fn of_prefixes(name: &str, key_bytes: u32, value_bytes: u32, max_entries: u32) -> io::Result<Self> {
-        Self::of_kind(LONGEST_PREFIX, NO_PREALLOCATION, name, [key_bytes, value_bytes, max_entries])
+        Self::of_kind(PREFIX_TRIE, NO_PREALLOCATION, name, [key_bytes, value_bytes, max_entries])
     }
 
     fn of_kind(kind: u32, flags: u32, name: &str, [key, value, entries]: [u32; 3]) -> io::Result<Self> {

@@ -5,8 +5,8 @@
 //!   value   4 bytes: number of the rule   4 bytes: its class
 //! ```
 //! A hash table has the whole addresses, marks and VLANs, and a trie has the networks. An address that is not
-//! in the table is looked up in the trie. Both ends of a packet, its mark and its VLAN may lead to a rule each;
-//! the first one in the policy decides, as [`unisono_fairqueue::Policy::class_of`] says.
+//! in the table is looked up in the trie. Both ends of a packet, its mark and its VLAN may lead to a rule
+//! each; the first one in the policy decides, as [`unisono_fairqueue::Policy::class_of`] says.
 //!
 //! Cost: a look-up in the table takes some 20 ns, one in a trie of 50,000 networks some 200 ns.
 
@@ -52,7 +52,9 @@ impl KeyedRules {
     ) -> io::Result<Option<Self>> {
         let keyed = (0_u32..).zip(&policy.rules);
         let keyed: Vec<_> = keyed
-            .filter_map(|(number, rule)| Some((number, rule.class, SoleCondition::of(&rule.matcher)?)))
+            .filter_map(|(number, rule)| {
+                Some((number, rule.class, SoleCondition::from_matcher(&rule.matcher)?))
+            })
             .collect();
         if keyed.len() < min.max(1) {
             return Ok(None);
@@ -81,7 +83,7 @@ impl KeyedRules {
 
     /// Returns whether a rule with this matcher is found by key.
     pub(super) fn holds(&self, matcher: &Matcher) -> bool {
-        SoleCondition::of(matcher).is_some()
+        SoleCondition::from_matcher(matcher).is_some()
     }
 
     /// Emits code that writes the number and the class of the first matching rule to the stack, or the

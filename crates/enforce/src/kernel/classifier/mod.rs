@@ -24,7 +24,6 @@
 
 mod keys;
 
-use super::cgroups::GroupNumbers;
 use super::socket_leaves::CLASS_WORD;
 use crate::containers::TC_INDEX;
 use keys::KeyedRules;
@@ -145,7 +144,7 @@ impl ProgramSources {
     }
 
     /// Returns the numbers of the control groups that the program compares.
-    pub(super) fn group_numbers(&self) -> GroupNumbers {
+    pub(super) fn group_numbers(&self) -> BTreeMap<String, u64> {
         self.cgroups.iter().map(|(path, position)| (path.clone(), position.number)).collect()
     }
 }
