@@ -278,7 +278,7 @@ fn several_programs_end_where_the_ends_of_children_are_ignored() -> TestOutcome 
     };
     let several = started_so("false ::: true");
     assert_eq!(several.status.code(), Some(1), "{several:?}");
-    assert_eq!(String::from_utf8_lossy(&several.stderr), "unisono: false exited with 1\n");
+    assert_eq!(String::from_utf8_lossy(&several.stderr), "unisono: false ended with exit code 1\n");
     let one = started_so("grep SigIgn /proc/self/status");
     let mask = String::from_utf8(one.stdout).expect("text");
     let mask = u64::from_str_radix(mask.rsplit('\t').next().expect("a word").trim(), 16).expect("a mask");
