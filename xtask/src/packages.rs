@@ -342,6 +342,6 @@ mod tests {
     #[test]
     fn packages_for_machines_are_among_those_for_tests() {
         let of = |name: &&str| PACKAGES.iter().any(|package| package.name == *name);
-        assert!(FOR_MACHINES.iter().all(|name| of(&name)));
+        assert!(FOR_MACHINES.iter().all(of));
     }
 }
