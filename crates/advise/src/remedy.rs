@@ -63,8 +63,8 @@ impl FitPlan {
     }
 
     /// Removes variables that `fit` sets in case a program loads a runtime which is not among those found:
-    /// OpenBLAS's number of threads without OpenBLAS, and all numbers of threads of an MPI program whose ranks
-    /// have no runtime with threads. (Its ranks are too many, and `fit` does not change their number.)
+    /// OpenBLAS's number of threads without OpenBLAS, and all numbers of threads of an MPI program whose
+    /// ranks have no runtime with threads. (Its ranks are too many, and `fit` does not change their number.)
     #[must_use]
     pub fn for_runtimes(mut self, found: &BTreeSet<String>) -> Self {
         if !is_among(found, &["libopenblas"]) {
@@ -162,8 +162,8 @@ pub struct Programs {
     pub root: bool,
     /// A set of processors for each program; empty if there are too few of them.
     pub parts: Vec<CpuSet>,
-    /// For each command, the indices in it of the programs that it starts as ranks; empty if it is no launcher
-    /// of MPI programs.
+    /// For each command, the indices in it of the programs that it starts as ranks; empty if it is no
+    /// launcher of MPI programs.
     pub rank_programs: Vec<Vec<usize>>,
 }
 

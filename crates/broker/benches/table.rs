@@ -16,8 +16,8 @@
 //! | `connection` | memory of the broker for an idle connection over TCP, or over a Unix socket | 8 KiB |
 //! | `subscription` | memory of the broker for a subscription | 0.5 KiB |
 //!
-//! `unisono-laboratory study middleware-rivals --paper` has the rows beside iceoryx2, ZeroMQ and mosquitto for
-//! events of 1 MB and for stopped consumers, and `--bench memory` the exchange in shared memory.
+//! `unisono-laboratory study middleware-rivals --paper` has the rows beside iceoryx2, ZeroMQ and mosquitto
+//! for events of 1 MB and for stopped consumers, and `--bench memory` the exchange in shared memory.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]

@@ -12,6 +12,7 @@ mod direct;
 mod direct_gate;
 mod direct_orders;
 mod durable;
+mod durable_disk;
 mod ended;
 mod event_log;
 mod events;

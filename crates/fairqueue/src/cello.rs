@@ -11,8 +11,8 @@
 //! and the class is served out of turn only while it is ahead of its share by at most [`Disk::ahead`] bytes.
 //! Before the scheduler serves any other request, it computes the slack of the real-time requests of all
 //! classes together: how long the disk can do other work and still serve each of them by its deadline, given
-//! the speed of the disk ([`Disk`]). A sweep takes only the requests that were waiting when it began, so every request is served in
-//! the end.
+//! the speed of the disk ([`Disk`]). A sweep takes only the requests that were waiting when it began, so every
+//! request is served in the end.
 //!
 //! The scheduler is pure logic: time is an argument, and the caller sends the requests to the disk. Several
 //! requests may be at the disk at the same time. The virtual time is then the start tag of the request that
@@ -20,8 +20,9 @@
 //! requests at the disk.
 //!
 //! Cost: one decision of the fair queue, and steps in the logarithm of the number of requests that wait in
-//! the class. Each decision also computes the slack, which visits all real-time requests that wait. When not to use it: on a solid-state disk whose users need neither shares nor deadlines,
-//! because position matters little there.
+//! the class. Each decision also computes the slack, which visits all real-time requests that wait. When not
+//! to use it: on a solid-state disk whose users need neither shares nor deadlines, because position matters
+//! little there.
 //!
 //! Reference: Shenoy, Vin, "Cello: a disk scheduling framework for next generation operating systems"
 //! (SIGMETRICS 1998), and QLinux, which uses it for its disks.
@@ -240,8 +241,8 @@ impl<T> Cello<T> {
         })
     }
 
-    /// Returns the time that the disk can spend on other work so that each real-time request still ends by its
-    /// deadline; negative differences count as zero.
+    /// Returns the time that the disk can spend on other work so that each real-time request still ends by
+    /// its deadline; negative differences count as zero.
     fn slack(&self, now: Instant) -> Duration {
         let requests = self.real_time.iter().flat_map(|id| self.classes[id.index()].real_time());
         let mut waiting: Vec<(Instant, u32)> =

@@ -47,7 +47,8 @@ pub struct MpiNames {
     pub is_launcher: fn(&str) -> bool,
     /// Returns whether a shared library of this name belongs to an MPI.
     pub is_library: fn(&str) -> bool,
-    /// Returns whether a shared library of this name belongs to an MPI whose ranks stay awake while they wait.
+    /// Returns whether a shared library of this name belongs to an MPI whose ranks stay awake while they
+    /// wait.
     pub waits_awake: fn(&str) -> bool,
 }
 

@@ -217,8 +217,8 @@ fn brokers_take_over_from_each_other_without_a_loss_and_no_connection_is_refused
     Ok(())
 }
 
-/// Publishes numbers until the end, and then [`LAST`], over a connection that is made again. Returns the count
-/// of acknowledged numbers.
+/// Publishes numbers until the end, and then [`LAST`], over a connection that is made again. Returns the
+/// count of acknowledged numbers.
 fn publish_over(at: &BrokerAddress, name: &str, is_over: &AtomicBool) -> u64 {
     let mut client = ClientOptions::new().reconnecting(RECONNECT_TIME).connect(at).expect("it serves");
     let writer = Some(format!("{name}-writer"));

@@ -114,9 +114,9 @@ pub unsafe fn write(of: MemoryOf<'_>, address: usize, bytes: &[u8]) -> io::Resul
     unsafe { write_ranges(of, &[RemoteRange { address, bytes: bytes.len() }], bytes) }
 }
 
-/// Checks that a process lives, and copies `bytes` to the ranges, one after the other; it is as long as all of
-/// them. Fails as [`read`] does. Cost: one system call for [`MAX_RANGES`] ranges, and 0.26 us for each range
-/// of up to 32 bytes.
+/// Checks that a process lives, and copies `bytes` to the ranges, one after the other; it is as long as all
+/// of them. Fails as [`read`] does. Cost: one system call for [`MAX_RANGES`] ranges, and 0.26 us for each
+/// range of up to 32 bytes.
 ///
 /// # Safety
 /// The caller may overwrite the ranges of the process (which may be this one).

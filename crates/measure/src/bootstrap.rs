@@ -13,9 +13,9 @@
 //! for five. [`Estimate::attainable_level`] returns this limit. A caller that shows an interval of fewer than
 //! six runs must not call it a 95 % interval.
 //!
-//! Coverage: with 6 to 20 runs, an interval of 95 % contained the true median in 87 to 94 % of the experiments,
-//! least often with 7 runs (normal and log-normal values, 1,200 and 1,500 experiments for each number of
-//! runs).
+//! Coverage: with 6 to 20 runs, an interval of 95 % contained the true median in 87 to 94 % of the
+//! experiments, least often with 7 runs (normal and log-normal values, 1,200 and 1,500 experiments for each
+//! number of runs).
 //!
 //! Cost: `RESAMPLES * n` draws, well under a millisecond for ten runs.
 //!

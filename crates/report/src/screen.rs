@@ -222,8 +222,8 @@ impl ScreenBlock {
         if shown.chars().count() > head.chars().count() && !shown.ends_with('\u{2026}') {
             return whole;
         }
-        // the number of rounds stays, because each answer says on how many it rests, and so does the time that
-        // would tell, if there is more than a line
+        // the number of rounds stays, because each answer says on how many it rests, and so does the time
+        // that would tell, if there is more than a line
         let Some((rounds, rest)) = head.split_once(',').filter(|(rounds, _)| rounds.contains('(')) else {
             return whole;
         };

@@ -142,8 +142,8 @@ impl Controller {
         }
     }
 
-    /// Starts asleep instead: where waiters share processors, a wrong start awake costs as many foreign slices
-    /// as there are foreign threads on a processor.
+    /// Starts asleep instead: where waiters share processors, a wrong start awake costs as many foreign
+    /// slices as there are foreign threads on a processor.
     pub(crate) fn start_asleep(&mut self, now: Instant) {
         self.set_mode(now, ControllerMode::Asleep, MIN_PROBE_INTERVAL);
         self.first_probe_by = Some(now + MAX_PROBE_INTERVAL);

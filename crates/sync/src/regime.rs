@@ -32,8 +32,8 @@ const LAST_LONG_YIELD: usize = 6;
 const POLL_WORD: usize = 7;
 
 /// Values of the mode besides [`Regime::ASLEEP`]; all are even. Nothing is known yet, so members that share
-/// processors sleep: beside many foreign threads, one yield of each takes tens of milliseconds, and where there
-/// are none, the learner finds that out within 10 ms.
+/// processors sleep: beside many foreign threads, one yield of each takes tens of milliseconds, and where
+/// there are none, the learner finds that out within 10 ms.
 const UNDECIDED: u32 = 0;
 const TRYING_AWAKE: u32 = 2;
 const AWAKE: u32 = 4;

@@ -42,7 +42,9 @@ const MIN_BATCH: usize = 16 << 10;
 const DIRECT: usize = 16 << 10;
 /// The number of bytes to read in one system call: as many as the other end sends in one, which is [`BATCH`]
 /// and the frame that exceeded it. So one call takes all bytes, and shows that no more have come.
-pub(super) const INTAKE: usize = BATCH + DIRECT;
+const INTAKE: usize = BATCH + DIRECT;
+/// The length of an inbox.
+const INBOX: usize = HEADROOM + INTAKE;
 /// The number of bytes from the kernel after which [`receive`](StreamTransport::receive) returns `None`, even
 /// in the middle of a frame, so that neither a flood from one program nor one large frame keeps the reader
 /// from its other connections. Copying them takes about 30 us, a system call less than 1 us. Chosen by this
@@ -331,7 +333,7 @@ impl StreamTransport {
     /// Gives the inbox back to the thread's other connections, if it is empty and no large frame has made it
     /// grow.
     fn rest(&mut self) {
-        if self.start == self.end && self.inbox.len() == HEADROOM + INTAKE {
+        if self.start == self.end && self.inbox.len() == INBOX {
             (self.start, self.end) = (0, 0);
             shared_inbox::give_back(std::mem::take(&mut self.inbox));
         }
@@ -339,7 +341,7 @@ impl StreamTransport {
 
     /// Charges the buffer bytes beyond the fixed part of every connection.
     fn charge(&mut self, inbox: usize, outbox: usize) -> Result<(), TransportError> {
-        let beyond = inbox.saturating_sub(HEADROOM + INTAKE) + outbox.saturating_sub(OUTBOX + BATCH);
+        let beyond = inbox.saturating_sub(INBOX) + outbox.saturating_sub(OUTBOX + BATCH);
         match self.share.resize(beyond) {
             true => Ok(()),
             false => Err(TransportError::Broken(NO_MEMORY.to_owned())),
@@ -355,7 +357,7 @@ impl StreamTransport {
                 self.charge(0, self.outbox.capacity())?;
             }
             if self.inbox.is_empty() {
-                self.inbox = shared_inbox::take();
+                self.inbox = shared_inbox::take(INBOX);
             }
             (self.start, self.end) = (HEADROOM, HEADROOM);
         }

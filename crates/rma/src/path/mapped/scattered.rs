@@ -22,14 +22,14 @@ const MAX_SPREAD: usize = 8;
 
 /// Blocks that one system call transfers.
 #[derive(Default)]
-struct Batch {
+struct RangeBatch {
     ranges: Vec<RemoteRange>,
     /// The position of the first block in the data.
     start: usize,
     bytes: usize,
 }
 
-impl Batch {
+impl RangeBatch {
     fn is_full(&self, more: usize) -> bool {
         self.ranges.len() == MAX_RANGES || (self.bytes > 0 && self.bytes + more > MAX_BATCH_BYTES)
     }
@@ -71,7 +71,7 @@ impl TargetPart<'_> {
         brought: &[u8],
         mut result: Option<&mut [u8]>,
     ) -> Result<(), Error> {
-        let (mut batch, mut done) = (Batch::default(), Ok(()));
+        let (mut batch, mut done) = (RangeBatch::default(), Ok(()));
         walk(&op.layout, op.count, std::ptr::null_mut(), 0, op.total, |block, from, to| {
             if done.is_err() {
                 return;
@@ -94,7 +94,7 @@ impl TargetPart<'_> {
     fn perform_batch(
         &self,
         op: &Op,
-        batch: &Batch,
+        batch: &RangeBatch,
         brought: &[u8],
         result: Option<&mut [u8]>,
     ) -> Result<(), Error> {
@@ -112,7 +112,7 @@ impl TargetPart<'_> {
 
     fn accumulate_batch(
         &self,
-        batch: &Batch,
+        batch: &RangeBatch,
         (element, operation): (Element, Operation),
         brought: &[u8],
         mut back: Option<&mut [u8]>,
@@ -142,7 +142,7 @@ impl TargetPart<'_> {
         })
     }
 
-    fn read_batch(&self, batch: &Batch, into: &mut [u8]) -> Result<(), Error> {
+    fn read_batch(&self, batch: &RangeBatch, into: &mut [u8]) -> Result<(), Error> {
         let Some(span) = batch.span() else {
             let process = self.host.memory_of(Rank::at(self.target))?;
             let read = process_vm::read_ranges(process, &batch.ranges, into);

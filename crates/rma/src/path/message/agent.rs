@@ -19,8 +19,8 @@ use unisono_linux::clock::{Duration, now};
 /// millisecond costs a fiftieth of a percent of a processor. Chosen by this sum, not measured.
 const NAP: Duration = Duration::from_millis(1);
 /// The nap after a packet, where there is no bell. Each further nap is twice as long, up to [`NAP`]. A lock,
-/// a put of 16 bytes and an unlock took 2.2 ms when each nap was a millisecond and the agent looked once after
-/// each, and 0.84 ms now (medians of 2000, `chrt -f 1` beside 20 other programs, MPICH 4.0 over TCP
+/// a put of 16 bytes and an unlock took 2.2 ms when each nap was a millisecond and the agent looked once
+/// after each, and 0.84 ms now (medians of 2000, `chrt -f 1` beside 20 other programs, MPICH 4.0 over TCP
 /// between two namespaces). The length itself was chosen, not measured.
 const MIN_NAP: Duration = Duration::from_micros(20);
 /// The time that the agent listens before it checks whether its job still lives. A message ends the wait at
