@@ -98,8 +98,7 @@ Start here:
   unisono tree generate > net.json          draw a network of switches, for barriers in its switches
   unisono events serve                      publish and subscribe, with deadlines and shares
 
-Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it, or
-the broker, the daemon or the policy is not there.
+Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it, or the broker, the daemon or the policy is not there.
 Every table has --json; answers go to standard output, progress and warnings to standard error.";
 
 #[derive(Subcommand)]

@@ -195,6 +195,14 @@ pub struct EventLog {
     buffer: Vec<u8>,
 }
 
+impl Drop for EventLog {
+    /// Releases the lock itself: a child process that is between fork and exec has a copy of the descriptor,
+    /// which would keep the lock.
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
 impl EventLog {
     /// Opens the log in a directory, which is created if it is missing, and syncs its segments.
     ///

@@ -389,6 +389,9 @@ fn reply(
     let mut words = request.split(' ');
     let PageAnswer { status, kind, body } = match (words.next(), words.next()) {
         _ if hosts.next().is_some() => PageAnswer::error("400 Bad Request", "two hosts"),
+        _ if host.is_none() && request.ends_with(" HTTP/1.1") => {
+            PageAnswer::error("400 Bad Request", "no host")
+        }
         (Some("GET" | "HEAD"), Some(path)) => {
             page(&PageRequest { path: path.split('?').next().unwrap_or_default().to_owned(), host })
         }
