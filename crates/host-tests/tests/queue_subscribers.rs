@@ -163,9 +163,22 @@ fn classes_but(but: &str) -> BTreeSet<String> {
             _ => entries.push(line.to_owned()),
         }
     }
-    let own = format!(" {but} ");
-    // the whole link sends the packets of every class
-    entries.into_iter().filter(|entry| !entry.contains(&own) && !entry.contains(" root ")).collect()
+    // the classes at the top also count the packets of the class, and packets that no test sent, such as ARP
+    let is_at_top = |entry: &&String| entry.contains(" root ") || entry.contains(" parent 556e:1 ");
+    let mut left_out: BTreeSet<&str> =
+        entries.iter().filter(is_at_top).map(|entry| class_of(entry)).collect();
+    left_out.insert(but);
+    entries.iter().filter(|entry| !left_out.contains(class_of(entry))).cloned().collect()
+}
+
+/// Returns the number of the class that a line of `tc class` or `tc qdisc` describes; empty for the root
+/// discipline.
+fn class_of(entry: &str) -> &str {
+    let words: Vec<&str> = entry.split_whitespace().collect();
+    match words[..] {
+        ["class", _, number, ..] | ["qdisc", _, _, "parent", number, ..] => number,
+        _ => "",
+    }
 }
 
 /// Returns the number of a subscriber's class, as tc(8) writes it.

@@ -423,7 +423,7 @@ impl Backend for Kernel {
         let mut host = self.site.host()?;
         self.site.check_senders(&host, policy)?;
         self.plan_policy(&mut host, policy, None, &GroupNumbers::new())?;
-        let record = self.site.journal()?.read::<serde_json::Value>()?;
+        let record = self.site.journal()?.header()?;
         // under an interposed queue, the device still has its earlier discipline
         if record.is_some_and(|record| record.backend != interposed::INTERPOSED_BACKEND) {
             return Ok(());
