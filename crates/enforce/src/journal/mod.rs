@@ -311,8 +311,8 @@ impl Journal {
         Ok(Some(record).filter(|record| !(is_here && record.is_of_other_namespace())))
     }
 
-    /// Reads the record as [`Self::read`] does, without the state that its backend restores. That state has an
-    /// entry for each class.
+    /// Reads the record as [`Self::read`] does, without the state that its backend restores. That state has
+    /// an entry for each class.
     pub fn header(&self) -> Result<Option<RecordHeader>, JournalError> {
         self.read()
     }

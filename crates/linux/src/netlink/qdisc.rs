@@ -153,7 +153,7 @@ impl FairCodel {
 
 /// Returns a time in microseconds as the kernel reports it: it counts in units of 1,024 ns.
 fn codel_time(us: u32) -> u32 {
-    u32::try_from((u64::from(us) * 1000 >> 10 << 10) / 1000).unwrap_or(u32::MAX)
+    u32::try_from((((u64::from(us) * 1000) >> 10) << 10) / 1000).unwrap_or(u32::MAX)
 }
 
 /// Makes a discipline whose flows take turns, at a class. Reference: tc-fq_codel(8), RFC 8290.

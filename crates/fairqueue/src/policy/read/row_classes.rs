@@ -8,9 +8,9 @@
 //! parent = "tower1"
 //! match = [{ address = "100.64.1.17/32" }, { address = "2001:db8:1:17::/64" }]
 //! ```
-//! They are TOML as well. But a policy has up to 60,000 of them, and reading each one line by line, exactly as
-//! [`write_class`] writes it, takes a tenth of the time. If a line looks otherwise, the whole text is read as
-//! TOML.
+//! They are TOML as well. But a policy has up to 60,000 of them. Reading each one line by line, exactly as
+//! [`write_class`] writes it, takes a tenth of the time. If a line looks otherwise, the whole text is read
+//! as TOML.
 //!
 //! Cost: about a microsecond a class.
 
