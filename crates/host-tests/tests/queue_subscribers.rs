@@ -66,7 +66,7 @@ fn each_gets_its_class(backend: &str) -> TestOutcome {
     let hosts: Hosts = on_a_host()?;
     let directory = tempfile::tempdir().expect("there is room");
     let write = |name: &str, content: &str| {
-        std::fs::write(directory.path().join(name), content).expect("there is room")
+        std::fs::write(directory.path().join(name), content).expect("there is room");
     };
     ip(&["-n", hosts.name(0), "route", "add", "10.88.0.0/15", "via", "10.77.0.2"]).expect("root may");
     write("policy.toml", POLICY);
@@ -194,7 +194,7 @@ fn a_change_of_one_subscriber_of_thousands_touches_no_other() -> TestOutcome {
     let hosts: Hosts = on_a_host()?;
     let directory = tempfile::tempdir().expect("there is room");
     let write = |name: &str, content: &str| {
-        std::fs::write(directory.path().join(name), content).expect("there is room")
+        std::fs::write(directory.path().join(name), content).expect("there is room");
     };
     ip(&["-n", hosts.name(0), "route", "add", "10.88.0.0/15", "via", "10.77.0.2"]).expect("root may");
     write("policy.toml", POLICY);
