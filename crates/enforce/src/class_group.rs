@@ -56,7 +56,7 @@ pub fn group_of_class<'a>(policy: &'a Policy, class: &str) -> Result<&'a str, St
 /// Returns the policy in force at a side of a device.
 pub fn policy_in_force(side: &LinkSide) -> Result<Policy, Error> {
     let (_, journal) = Journal::find(side)?;
-    let record = journal.read::<serde_json::Value>()?;
+    let record = journal.header()?;
     let record = record.ok_or_else(|| Error::NoPolicy { device: side.to_string() })?;
     Ok(Policy::parse(&record.policy)?)
 }

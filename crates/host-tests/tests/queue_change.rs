@@ -59,7 +59,7 @@ fn a_change_that_is_stopped_anywhere_leaves_what_was_there() -> TestOutcome {
             steps += 1;
             assert!(steps < 100, "it never ends");
         }
-        assert!(steps > 8, "only {steps} steps");
+        assert!(steps > 4, "only {steps} steps"); // requests are sent in batches
         let mut kernel = Kernel::new(DEVICE);
         kernel.remove().expect("it is there");
         assert!(kernel.notes().is_empty(), "{:?}", kernel.notes());
@@ -83,7 +83,7 @@ fn a_second_policy_that_is_stopped_anywhere_leaves_the_first() -> TestOutcome {
         steps += 1;
         assert!(steps < 100, "it never ends");
     }
-    assert!(steps > 10, "only {steps} steps");
+    assert!(steps > 7, "only {steps} steps");
     let live = kernel.live().expect("a policy holds");
     let names: Vec<&str> = live.classes.iter().map(|class| class.name.as_str()).collect();
     assert_eq!(

@@ -1,12 +1,14 @@
 //! Tests a router with thousands of subscribers from a table, with each backend.
 
 use crate::queue_shared::{DEVICE, on_a_host, unisono};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use unisono_host_tests::hosts::{Hosts, ip};
-use unisono_host_tests::processes::text;
+use unisono_host_tests::processes::{text, until};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests};
 
 /// More than a list of comparisons may have.
@@ -94,6 +96,162 @@ fn each_gets_its_class(backend: &str) -> TestOutcome {
     Ok(())
 }
 
+/// What `tc monitor` reports about classes and queues, from its start to [`Self::end`].
+struct TrafficControlMonitor {
+    child: Child,
+    reported: tempfile::NamedTempFile,
+}
+
+impl TrafficControlMonitor {
+    /// Starts the monitor. Returns when it reports a change of another device.
+    fn start() -> Self {
+        let reported = tempfile::NamedTempFile::new().expect("there is room");
+        let output = reported.reopen().expect("it was just made");
+        let child = Command::new("tc")
+            .arg("monitor")
+            .stdout(output)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let monitor = Self { child, reported };
+        until("the monitor listens", || monitor.has_reported_a_marker());
+        monitor
+    }
+
+    /// Changes the loopback device, and returns whether the monitor reports it before long.
+    fn has_reported_a_marker(&self) -> bool {
+        let before = self.read().len();
+        for what in ["replace", "del"] {
+            let _ = Command::new("tc")
+                .args(["qdisc", what, "dev", "lo", "root", "handle", "9:", "pfifo"])
+                .status();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        self.read().len() > before
+    }
+
+    fn read(&self) -> String {
+        std::fs::read_to_string(self.reported.path()).expect("it is there")
+    }
+
+    /// Returns the lines about the device of the policy.
+    fn end(mut self) -> Vec<String> {
+        until("the monitor reports all", || self.has_reported_a_marker());
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+        self.read()
+            .lines()
+            .filter(|line| line.contains(&format!("dev {DEVICE}")))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+/// Returns the lines of `tc -s class` and `tc -s qdisc`, without those of the class `but`.
+fn classes_but(but: &str) -> BTreeSet<String> {
+    let ask = |what| {
+        let output =
+            Command::new("tc").args(["-s", what, "show", "dev", DEVICE]).output().expect("it starts");
+        text(&output.stdout)
+    };
+    let all = ask("class") + &ask("qdisc");
+    // an entry begins at the left margin; its counters are on the next lines
+    let mut entries: Vec<String> = Vec::new();
+    for line in all.lines() {
+        match entries.last_mut() {
+            Some(entry) if line.starts_with([' ', '\t']) => entry.push_str(line),
+            _ => entries.push(line.to_owned()),
+        }
+    }
+    // the classes at the top also count the packets of the class, and packets that no test sent, such as ARP
+    let is_at_top = |entry: &&String| entry.contains(" root ") || entry.contains(" parent 556e:1 ");
+    let mut left_out: BTreeSet<&str> =
+        entries.iter().filter(is_at_top).map(|entry| class_of(entry)).collect();
+    left_out.insert(but);
+    entries.iter().filter(|entry| !left_out.contains(class_of(entry))).cloned().collect()
+}
+
+/// Returns the number of the class that a line of `tc class` or `tc qdisc` describes; empty for the root
+/// discipline.
+fn class_of(entry: &str) -> &str {
+    let words: Vec<&str> = entry.split_whitespace().collect();
+    match words[..] {
+        ["class", _, number, ..] | ["qdisc", _, _, "parent", number, ..] => number,
+        _ => "",
+    }
+}
+
+/// Returns the number of a subscriber's class, as tc(8) writes it.
+fn class_number(ceiling: &str) -> String {
+    let output = Command::new("tc").args(["class", "show", "dev", DEVICE]).output().expect("it starts");
+    let all = text(&output.stdout);
+    let found: Vec<&str> = all.lines().filter(|line| line.contains(&format!("ceil {ceiling} "))).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].split_whitespace().nth(2).expect("class htb NUMBER").to_owned()
+}
+
+fn a_change_of_one_subscriber_of_thousands_touches_no_other() -> TestOutcome {
+    let hosts: Hosts = on_a_host()?;
+    let directory = tempfile::tempdir().expect("there is room");
+    let write = |name: &str, content: &str| {
+        std::fs::write(directory.path().join(name), content).expect("there is room");
+    };
+    ip(&["-n", hosts.name(0), "route", "add", "10.88.0.0/15", "via", "10.77.0.2"]).expect("root may");
+    write("policy.toml", POLICY);
+    write("subscribers.csv", &table(21));
+    apply(directory.path(), "kernel")?;
+    for number in [0, 1, SUBSCRIBERS - 1] {
+        send(&format!("{}:9", address(number)));
+    }
+    let own = class_number("21Mbit");
+    let before = classes_but(&own);
+
+    let monitor = TrafficControlMonitor::start();
+    write("subscribers.csv", &table(41));
+    apply(directory.path(), "kernel")?;
+    let changed = monitor.end();
+    assert_eq!(class_number("41Mbit"), own, "it keeps its number");
+    assert_eq!(classes_but(&own), before);
+    let others: Vec<&String> = changed
+        .iter()
+        .filter(|line| !line.contains(&format!(" {own} ")) && !line.contains("filter"))
+        .collect();
+    assert!(
+        others.len() < 3,
+        "{} classes and queues were sent again: {:?}",
+        others.len(),
+        others.first()
+    );
+
+    // the table has a mistake: nothing changes
+    let monitor = TrafficControlMonitor::start();
+    write("subscribers.csv", &(table(61) + "s7,tower1,10.88.0.9,0.1,20\r\n"));
+    let policy = directory.path().join("policy.toml");
+    let refused = unisono(&["queue", "apply", policy.to_str().expect("a plain name"), "--dev", DEVICE]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    assert_eq!(monitor.end(), Vec::<String>::new());
+    assert_eq!(class_number("41Mbit"), own);
+
+    // one comes, one goes, and one gets another address
+    let lines: Vec<String> = table(41).lines().map(str::to_owned).collect();
+    let kept = lines.iter().filter(|line| !line.starts_with("s5,"));
+    let mut moved: Vec<String> = kept.map(|line| line.replace("\"10.88.0.7\"", "10.88.200.7")).collect();
+    moved.push("new,tower0,10.88.200.9,0.1,77".to_owned());
+    let monitor = TrafficControlMonitor::start();
+    write("subscribers.csv", &moved.join("\n"));
+    apply(directory.path(), "kernel")?;
+    let changed = monitor.end();
+    assert!(changed.len() < 20, "{} changes: {:?}", changed.len(), changed.first());
+    let after = classes_but(&own);
+    assert!(before.difference(&after).count() <= 2, "the class that went, and its queue");
+    let sent = ["new", "s7"].map(packets);
+    send("10.88.200.9:9");
+    send("10.88.200.7:9");
+    assert_eq!(["new", "s7"].map(packets), sent.map(|before| before + DATAGRAMS));
+    assert!(unisono(&["queue", "clear", "--dev", DEVICE]).status.success());
+    Ok(())
+}
+
 fn the_kernels_place_finds_each_of_thousands_of_subscribers() -> TestOutcome {
     each_gets_its_class("kernel")
 }
@@ -103,6 +261,7 @@ fn the_interposed_place_finds_each_of_thousands_of_subscribers() -> TestOutcome 
 }
 
 host_tests![needs Queues;
+    a_change_of_one_subscriber_of_thousands_touches_no_other,
     the_kernels_place_finds_each_of_thousands_of_subscribers,
     the_interposed_place_finds_each_of_thousands_of_subscribers,
 ];

@@ -43,7 +43,7 @@ pub fn recover_all() -> Result<Vec<Recovered>, Error> {
         recovered.push(Recovered { side, is_as_before: false, notes });
     }
     for (side, journal) in Journal::all()? {
-        let read = || journal.read::<serde_json::Value>();
+        let read = || journal.header();
         let Some(record) = read()? else { continue };
         let mut backend = with_name(&record.backend, &side)?;
         let recovery = backend.recover(&journal);
@@ -82,7 +82,7 @@ fn forget_gone_namespaces() -> Result<(), Error> {
 /// Returns the backend of a device's policy. A device that was renamed is also found by its old name.
 pub fn in_force(side: &LinkSide) -> Result<Box<dyn Backend>, Error> {
     let (now, journal) = Journal::find(side)?;
-    match journal.read::<serde_json::Value>()? {
+    match journal.header()? {
         Some(record) => with_name(&record.backend, &now),
         None => Err(Error::NoPolicy { device: side.to_string() }),
     }

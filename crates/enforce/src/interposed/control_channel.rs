@@ -28,6 +28,8 @@ pub(super) struct ControlChannel {
     stream: UnixStream,
     /// Received bytes of messages that were not parsed yet.
     received: Vec<u8>,
+    /// The number of received bytes that are known to have no end of a line.
+    searched: usize,
     /// The rest of a message that the other end did not take in time.
     unsent: Vec<u8>,
     /// The number of the last request; 0 before the first one.
@@ -37,7 +39,7 @@ pub(super) struct ControlChannel {
 impl ControlChannel {
     /// Returns the end that answers requests. Its writes wait without a time limit.
     pub(super) fn new_server(stream: UnixStream) -> Self {
-        Self { stream, received: Vec::new(), unsent: Vec::new(), number: 0 }
+        Self { stream, received: Vec::new(), searched: 0, unsent: Vec::new(), number: 0 }
     }
 
     /// Returns the end that sends requests. Its writes wait at most `timeout` for the other end; a `timeout`
@@ -117,11 +119,15 @@ impl ControlChannel {
     fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
         let mut piece = [0; 4096];
         loop {
-            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+            // a policy of thousands of classes comes in hundreds of pieces
+            let unsearched = &self.received[self.searched..];
+            if let Some(end) = unsearched.iter().position(|byte| *byte == b'\n') {
+                let end = std::mem::take(&mut self.searched) + end;
                 let message = serde_json::from_slice(&self.received[..end]).map_err(io::Error::other);
                 self.received.drain(..=end);
                 return message.map(Some);
             }
+            self.searched = self.received.len();
             if self.received.len() as u64 > MAX_LINE_BYTES {
                 return Err(io::ErrorKind::InvalidData.into());
             }

@@ -80,7 +80,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
         Some(number) => journal.lock_passed_on(number)?,
         None => journal.lock()?,
     });
-    if let Some(there) = journal.read::<serde_json::Value>()?.filter(Record::is_in_force) {
+    if let Some(there) = journal.header()?.filter(Record::is_in_force) {
         return Err(Error::Taken { device: options.device.clone(), backend: there.backend });
     }
     kill_and_restore(&journal, &options.device)?;

@@ -39,7 +39,7 @@ pub(crate) fn socket_path(journal: &Journal) -> PathBuf {
 /// Kills the processes of a queue, waits for their end, and restores the device. The caller must hold the
 /// journal's lock.
 pub(super) fn kill_and_restore(journal: &Journal, device: &str) -> Result<(), Error> {
-    let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
+    let Some(record) = journal.header()? else { return Ok(()) };
     if record.backend != INTERPOSED_BACKEND {
         return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
     }
@@ -68,7 +68,7 @@ pub(super) fn restore(
     // journal has its name
     let mut of_record = Vec::new();
     for journal in [journal.clone(), journal.pending()] {
-        let written = journal.read::<serde_json::Value>()?;
+        let written = journal.header()?;
         if written.is_some_and(|written| written.author == record.author) {
             of_record.push(journal);
         }

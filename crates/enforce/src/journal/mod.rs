@@ -23,7 +23,7 @@ mod record;
 mod senders;
 mod side;
 
-pub use record::{Phase, Record};
+pub use record::{Phase, Record, RecordHeader};
 pub use senders::SenderNumbers;
 pub use side::LinkSide;
 
@@ -96,7 +96,7 @@ impl Journal {
             return Ok((side.clone(), at(index)));
         }
         for (number, journal) in Self::of_namespace(devices.namespace, ENDING)? {
-            let record = journal.read::<serde_json::Value>();
+            let record = journal.header();
             if number.direction == direction
                 && record.is_ok_and(|record| record.is_some_and(|record| record.device == device))
             {
@@ -144,7 +144,7 @@ impl Journal {
         let devices = Devices::of_this_thread()?;
         let mut all = Vec::new();
         for (NumberedSide { index, direction }, journal) in Self::of_namespace(devices.namespace, ending)? {
-            if let Some(record) = journal.read::<serde_json::Value>()? {
+            if let Some(record) = journal.header()? {
                 let device = devices.name_of(index).unwrap_or(&record.device).to_owned();
                 all.push((LinkSide { device, direction }, journal));
             }
@@ -160,7 +160,7 @@ impl Journal {
         let mut senders = SenderNumbers::default();
         for ending in [ENDING, PENDING] {
             for (_, journal) in Self::of_namespace(namespace, ending)? {
-                if let Some(record) = journal.read::<serde_json::Value>()? {
+                if let Some(record) = journal.header()? {
                     senders.extend(&record.senders);
                 }
             }
@@ -222,14 +222,14 @@ impl Journal {
     /// Returns the journals of network namespaces that no longer exist, with their records. A namespace
     /// counts as existing if the process that applied the policy lives, or if the namespaces in use cannot be
     /// listed.
-    pub(crate) fn of_gone_namespaces() -> Result<Vec<(Self, Record<serde_json::Value>)>, JournalError> {
+    pub(crate) fn of_gone_namespaces() -> Result<Vec<(Self, RecordHeader)>, JournalError> {
         let here = side::namespace()?;
         let mut in_use = None;
         let mut gone = Vec::new();
         for ending in [ENDING, PENDING] {
             for (_, journal) in Self::files("", ending)? {
                 let Some((namespace, _)) = journal.name_parts() else { continue };
-                let Some(record) = journal.read_any::<serde_json::Value>()? else { continue };
+                let Some(record) = journal.read_any()? else { continue };
                 let is_gone = match namespace == here {
                     true => record.is_of_other_namespace(),
                     false if record.author.lives() => false,
@@ -311,6 +311,12 @@ impl Journal {
         Ok(Some(record).filter(|record| !(is_here && record.is_of_other_namespace())))
     }
 
+    /// Reads the record as [`Self::read`] does, without the state that its backend restores. That state has
+    /// an entry for each class.
+    pub fn header(&self) -> Result<Option<RecordHeader>, JournalError> {
+        self.read()
+    }
+
     /// Reads the record as [`Self::read`] does, whichever network namespace wrote it; but still returns
     /// `None` for a record from an earlier boot.
     pub(crate) fn read_any<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
@@ -333,7 +339,7 @@ impl Journal {
     /// Writes the future contents of the journal into a file beside it, so that [`Self::commit`] at the end
     /// of the change needs no space in the file system. On an error nothing has changed.
     pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<PreparedFile, JournalError> {
-        let text = serde_json::to_string_pretty(record).expect("serializes because its keys are texts");
+        let text = serde_json::to_string(record).expect("serializes because its keys are texts");
         self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))
     }
 

@@ -1,6 +1,7 @@
 //! The contents of a journal: the changing process, the phase of the change, and the state to restore.
 
 use super::senders::SenderNumbers;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use unisono_linux::network_namespace;
@@ -34,6 +35,9 @@ pub struct Record<B> {
     pub(crate) senders: SenderNumbers,
     pub before: B,
 }
+
+/// A record without the state that its backend restores.
+pub type RecordHeader = Record<IgnoredAny>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

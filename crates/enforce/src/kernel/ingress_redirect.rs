@@ -158,7 +158,7 @@ pub(super) fn remove_clsact(
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
     let is_gone = egress::remove_unused_clsact(&mut host.socket, host.link.index)?;
-    if !is_gone && Journal::for_side(side)?.for_other_direction().read::<serde_json::Value>()?.is_none() {
+    if !is_gone && Journal::for_side(side)?.for_other_direction().header()?.is_none() {
         notes.push(format!(
             "somebody else has filters at {} since, at its clsact queueing discipline; it stays",
             side.device

@@ -8,8 +8,8 @@
 //!                                                          +-- failed, killed --> the previous state
 //! ```
 //! A first policy replaces the device's discipline; packets that wait there are lost. A further policy
-//! changes the existing classes: the classifier is replaced in one step, and removed classes are served until
-//! they are empty, for at most 3 s, so normally no packet is lost. (Packets of a class that has moved may
+//! changes the existing classes that differ ([`in_force`]): the classifier is replaced in one step, and
+//! removed classes are served until they are empty, for at most 3 s, so normally no packet is lost. (Packets of a class that has moved may
 //! leave before packets that wait in its old place.) A policy takes effect when the classifier is attached,
 //! about a millisecond after the first step.
 //!
@@ -26,6 +26,7 @@ pub mod discipline;
 mod fair;
 mod figures;
 mod htb_classes;
+mod in_force;
 mod ingress_redirect;
 mod own_priority;
 mod saved;
@@ -47,6 +48,7 @@ use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
 use cgroups::GroupNumbers;
 pub use htb_classes::Tuning;
 use htb_classes::{ClassNumbers, FlowTurns, Longest, PlannedClass};
+use in_force::ClassesInForce;
 use saved::{BeforeKernel, GsoMaxSize, Root, root_qdisc};
 pub(crate) use site::KernelBackend;
 use site::{HostDevice, KernelSite};
@@ -102,6 +104,8 @@ fn sources(
 struct PlannedPolicy {
     numbers: ClassNumbers,
     plan: Vec<PlannedClass>,
+    /// The classes that the device has. Empty without a policy in force.
+    in_force: ClassesInForce,
     classifier: ClassifierProgram,
     gso_max_size: Option<GsoMaxSize>,
     weights: Vec<GroupWeight>,
@@ -234,11 +238,16 @@ impl Kernel {
         let (longest, gso_max_size) =
             self.longest(host, policy, before.and_then(|before| before.gso_max_size));
         self.site.notes.extend(htb_classes::too_long_notes(policy, longest.arriving));
-        let plan = htb_classes::plan(policy, &numbers, longest, self.tuning, &leaves);
+        let in_force = match before {
+            Some(_) => ClassesInForce::read(host)?,
+            None => ClassesInForce::default(),
+        };
+        let plan = htb_classes::plan(policy, &numbers, longest, self.tuning, &leaves, &in_force);
         let default = number(policy.default);
         Ok(PlannedPolicy {
             numbers,
             plan,
+            in_force,
             classifier,
             gso_max_size,
             weights,
@@ -414,7 +423,7 @@ impl Backend for Kernel {
         let mut host = self.site.host()?;
         self.site.check_senders(&host, policy)?;
         self.plan_policy(&mut host, policy, None, &GroupNumbers::new())?;
-        let record = self.site.journal()?.read::<serde_json::Value>()?;
+        let record = self.site.journal()?.header()?;
         // under an interposed queue, the device still has its earlier discipline
         if record.is_some_and(|record| record.backend != interposed::INTERPOSED_BACKEND) {
             return Ok(());
@@ -521,8 +530,10 @@ impl Backend for Kernel {
         let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
         changing.before.weights.extend(dropped.cloned());
         if let Some(held) = &held {
-            let both = held.before.numbers.iter().map(|(name, number)| (format!("{name} before"), *number));
-            changing.before.numbers.extend(both);
+            let numbers = held.before.numbers.iter();
+            let other = numbers.filter(|(name, number)| then.numbers.get(*name) != Some(*number));
+            let other = other.map(|(name, number)| (format!("{name} before"), *number));
+            changing.before.numbers.extend(other);
         }
         // writes the final record now, so that no later step needs space in the file system
         let mut holds = changing.clone().in_force();

@@ -132,7 +132,7 @@ pub(crate) trait KernelBackend {
 
     /// Reads the record of a policy of this backend. Fails if the policy is of another backend.
     fn record(&mut self, journal: &Journal) -> Result<Option<Record<Self::Before>>, Error> {
-        match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
+        match journal.header()?.map(|record| record.backend) {
             None => Ok(None),
             Some(backend) if backend == Self::BACKEND => Ok(journal.read()?),
             Some(backend) => Err(Error::OtherBackend { device: self.site().device(), backend }),

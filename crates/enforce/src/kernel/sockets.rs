@@ -12,6 +12,7 @@
 //! Cost: a request changes the other leaves of its class, about 10 us each.
 
 use super::htb_classes::{self, ClassNumbers, HANDLE, PlannedClass};
+use super::in_force::ClassesInForce;
 use super::saved::BeforeKernel;
 use super::site::{HostDevice, KernelBackend};
 use super::socket_leaves::{CLASS_WORD, FIRST_LEAF, MAX_LEAVES, ProgramName, SocketLeaf, free_number};
@@ -364,7 +365,14 @@ impl Kernel {
     ) -> Result<(), Error> {
         let HeldPolicy { record, policy, host, .. } = held;
         let (longest, _) = self.longest(host, policy, record.before.gso_max_size);
-        let plan = htb_classes::plan(policy, &record.before.numbers, longest, self.tuning, leaves);
+        let plan = htb_classes::plan(
+            policy,
+            &record.before.numbers,
+            longest,
+            self.tuning,
+            leaves,
+            &ClassesInForce::default(),
+        );
         let before = applied.take().filter(|applied| applied.record == *record);
         let before = before.map(|applied| applied.plan).unwrap_or_default();
         let before: HashMap<u32, &PlannedClass> =

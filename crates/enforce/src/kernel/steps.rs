@@ -180,8 +180,7 @@ pub(super) fn steps<'a>(
     if now.is_none() {
         asked.push(htb::root(device, HANDLE, wanted.default));
     }
-    asked.extend(wanted.plan.iter().map(|planned| planned.request(device)));
-    asked.extend(wanted.plan.iter().filter_map(|planned| planned.leaf_request(device)));
+    asked.extend(wanted.in_force.requests(&wanted.plan, device));
     asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), CLASSIFIER));
     let removed = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers));
     gone.extend(removed.into_iter().flatten().map(htb_classes::class_handle));

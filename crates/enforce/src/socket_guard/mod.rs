@@ -59,7 +59,7 @@ impl SocketGuard {
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut policies = BTreeMap::new();
         for (side, journal) in Journal::all()? {
-            let record = journal.read::<serde_json::Value>()?;
+            let record = journal.header()?;
             let ours = record.filter(|record| record.backend == HTB_BACKEND);
             let Some(record) = ours.filter(|_| side.direction == TrafficDirection::Out) else { continue };
             let policy = match parsed.remove(&side).filter(|policy| policy.text == record.policy) {

@@ -85,11 +85,12 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
     let mut ceilings = vec![None; hierarchy.classes().count()];
     let mut queues = vec![LeafQueue::default(); ceilings.len()];
     for class in &classes {
-        queues[id(class).index()] = LeafQueue {
+        let id = id(class);
+        queues[id.index()] = LeafQueue {
             flows: class.flows.as_ref().map_or(Flows::Together, |flows| flows.value),
             congestion: class.congestion.as_ref().map(|most| most.value),
         };
-        ceilings[id(class).index()] = class.ceiling.as_ref().map(|ceiling| ceiling.value);
+        ceilings[id.index()] = class.ceiling.as_ref().map(|ceiling| ceiling.value);
     }
     let (rules, index) = rules(text, &classes, id)?;
     let group_shares = |table, range: &RangeInclusive<f64>, shares: Option<Vec<_>>| {
@@ -373,12 +374,12 @@ struct PositionCursor<'a> {
 
 impl PositionCursor<'_> {
     fn advance_to(&mut self, offset: usize) -> Position {
-        for letter in self.text[self.passed..offset].chars() {
-            match letter {
-                '\n' => self.at = Position { line: self.at.line + 1, column: 1 },
-                _ => self.at.column += 1,
-            }
+        let passed = &self.text[self.passed..offset];
+        let lines = passed.bytes().filter(|byte| *byte == b'\n').count();
+        if lines > 0 {
+            self.at = Position { line: self.at.line + lines, column: 1 };
         }
+        self.at.column += passed[passed.rfind('\n').map_or(0, |end| end + 1)..].chars().count();
         self.passed = offset;
         self.at
     }

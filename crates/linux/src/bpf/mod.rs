@@ -50,6 +50,7 @@ const PROGRAM_DETACH: i32 = 9;
 const PROGRAM_TEST_RUN: i32 = 10;
 const MAP_BY_ID: i32 = 14;
 const INFORMATION: i32 = 15;
+const MAP_UPDATE_BATCH: i32 = 26;
 const TCX_INGRESS: u32 = 46;
 const ARRAY: u32 = 2;
 const SCHEDULER_CLASSIFIER: u32 = 3;

@@ -1,6 +1,6 @@
 //! Maps from keys to values, both plain bytes, that this process fills and programs in the kernel read.
 
-use super::{Attributes, MAP_CREATE, MAP_UPDATE, bpf, owned};
+use super::{Attributes, MAP_CREATE, MAP_UPDATE, MAP_UPDATE_BATCH, bpf, owned};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -56,6 +56,32 @@ impl Table {
         // SAFETY: key and value have the sizes that the table was made with.
         unsafe { bpf(MAP_UPDATE, &mut attributes)? };
         Ok(())
+    }
+}
+
+impl Table {
+    /// Maps each key to its value, in one system call where the kernel can (Linux 5.6; prefixes: 5.13). Both
+    /// are given end to end. Fails as [`insert`](Self::insert) does; some keys may have been inserted then.
+    pub fn insert_all(&self, keys: &[u8], values: &[u8]) -> io::Result<()> {
+        let keys_of = || keys.chunks_exact(self.key_bytes);
+        let count = keys_of().len();
+        if count * self.key_bytes != keys.len() || count * self.value_bytes != values.len() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let words = u32::try_from(count).ok().filter(|count| *count > 0).map(|count| {
+            Attributes::new()
+                .pointer(16, keys.as_ptr())
+                .pointer(24, values.as_ptr())
+                .word(32, count)
+                .word(36, self.descriptor.as_raw_fd() as u32)
+        });
+        // SAFETY: both arrays have `count` elements of the sizes that the table was made with.
+        if words.is_some_and(|mut attributes| unsafe { bpf(MAP_UPDATE_BATCH, &mut attributes).is_ok() }) {
+            return Ok(());
+        }
+        // an older kernel; or an error, which a single key meets again
+        let values = values.chunks_exact(self.value_bytes);
+        keys_of().zip(values).try_for_each(|(key, value)| self.insert(key, value))
     }
 }
 

@@ -13,7 +13,7 @@
 //! Reference: tc-htb(8), include/uapi/linux/pkt_sched.h, net/sched/sch_htb.c.
 
 use super::link::Index;
-use super::message::{NetlinkRequest, TABLE, attribute, number};
+use super::message::{Entry, NetlinkRequest, TABLE, attribute, number};
 use super::qdisc::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, ROOT, head};
 use super::{NetlinkSocket, Refused};
 
@@ -39,7 +39,7 @@ pub const MAX_LEVELS: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ByteRate(pub u64);
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HtbClass {
     /// The class's number: the discipline's number in the upper half, the class's own in the lower.
     pub number: u32,
@@ -83,13 +83,21 @@ pub fn root(device: Index, handle: u32, default: u16) -> NetlinkRequest {
     request
 }
 
+impl HtbClass {
+    /// Returns the class as the kernel reports it: times in whole ticks.
+    #[must_use]
+    pub fn as_reported(self) -> Self {
+        let whole = |ns| u64::from(ticks(ns)) * TICK_NS;
+        Self { burst_ns: whole(self.burst_ns), ceiling_burst_ns: whole(self.ceiling_burst_ns), ..self }
+    }
+}
+
 /// Makes or changes a class. Its queued packets stay.
 pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
     let what = format!("add class {:x} to device {}", class.number & 0xffff, device.0);
     let fixed = head(device, class.number, class.parent, 0);
     let mut request = NetlinkRequest::new(what, NEW_CLASS, CREATE_OR_REPLACE, &fixed);
-    let [burst, ceiling_burst] =
-        [class.burst_ns, class.ceiling_burst_ns].map(|ns| u32::try_from(ns / TICK_NS).unwrap_or(u32::MAX));
+    let [burst, ceiling_burst] = [class.burst_ns, class.ceiling_burst_ns].map(ticks);
     // struct tc_htb_opt: rate, ceiling, buffers, quantum, level, priority
     let mut parameters = Vec::new();
     parameters.extend(rate(class.rate));
@@ -106,6 +114,10 @@ pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
     request
 }
 
+fn ticks(ns: u64) -> u32 {
+    u32::try_from(ns / TICK_NS).unwrap_or(u32::MAX)
+}
+
 /// Encodes `struct tc_ratespec`: cell, link layer, overhead, alignment, minimum packet, rate.
 fn rate(ByteRate(bytes): ByteRate) -> [u8; 12] {
     let rate = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -120,15 +132,42 @@ pub fn remove_class(device: Index, number: u32) -> NetlinkRequest {
     NetlinkRequest::new(what, DELETE_CLASS, 0, &head(device, number, 0, 0))
 }
 
-/// Reads the counters of a device's classes.
-pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
+/// Reads a device's classes. The parent of a class that has no parent class is [`ROOT`], whatever the request
+/// said that made it.
+pub fn classes(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbClass>, Refused> {
+    Ok(entries(socket, device)?.iter().filter_map(class_of).collect())
+}
+
+fn class_of(entry: &Entry) -> Option<HtbClass> {
+    let options = entry.attribute(OPTIONS)?;
+    let parameters = attribute(options, PARAMETERS)?;
+    let at = |range: std::ops::Range<usize>| number(parameters.get(range)?);
+    let rate = |kind, at| Some(ByteRate(attribute(options, kind).and_then(number).or(at)?));
+    // struct tc_htb_opt, as in `class`
+    Some(HtbClass {
+        number: entry.word(8),
+        parent: entry.word(12),
+        rate: rate(RATE_64, at(8..12))?,
+        ceiling: rate(CEILING_64, at(20..24))?,
+        burst_ns: at(24..28)? * TICK_NS,
+        ceiling_burst_ns: at(28..32)? * TICK_NS,
+        quantum: u32::try_from(at(32..36)?).ok()?,
+    })
+}
+
+fn entries(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<Entry>, Refused> {
     let what = format!("list the classes of device {}", device.0);
-    let entries =
+    let mut entries =
         socket.table(&NetlinkRequest::new(what, READ_CLASSES, TABLE, &head(device, 0, 0, 0)), 20)?;
-    let classes = entries.iter().filter(|entry| {
+    entries.retain(|entry| {
         entry.word(4) == device.0 && entry.attribute(KIND).is_some_and(|kind| kind.starts_with(b"htb"))
     });
-    let read = |entry: &super::message::Entry| {
+    Ok(entries)
+}
+
+/// Reads the counters of a device's classes.
+pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
+    let read = |entry: &Entry| {
         let statistics = entry.attribute(STATISTICS).unwrap_or_default();
         let at = |kind: u16, range: std::ops::Range<usize>| {
             attribute(statistics, kind).and_then(|value| number(value.get(range)?)).unwrap_or(0)
@@ -145,5 +184,5 @@ pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbSt
             waiting_bytes: at(QUEUE, 4..8),
         }
     };
-    Ok(classes.map(read).collect())
+    Ok(entries(socket, device)?.iter().map(read).collect())
 }

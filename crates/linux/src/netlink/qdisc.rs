@@ -21,6 +21,10 @@ pub(super) const OPTIONS: u16 = 2;
 /// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
 
+const FQ_CODEL: &str = "fq_codel";
+/// The default limit of `fq_codel`, in packets.
+const FQ_CODEL_PACKETS: u64 = 10_240;
+
 /// A queueing discipline as the kernel describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Qdisc {
@@ -111,7 +115,7 @@ pub struct FairCodel {
     pub target_us: u32,
     /// The time that the delay may exceed the target, in microseconds; at least ten times the target.
     pub interval_us: u32,
-    /// The maximum number of waiting packets; 10,240 if `None`.
+    /// The maximum number of waiting packets; [`FQ_CODEL_PACKETS`] if `None`.
     pub packets: Option<u32>,
     /// The maximum memory of waiting packets, in bytes.
     pub memory: u32,
@@ -119,23 +123,46 @@ pub struct FairCodel {
     pub mark_us: Option<u32>,
 }
 
+/// The attribute of `fq_codel` with the delay above which packets are marked.
+const MARK_AT: u16 = 7;
+
+impl FairCodel {
+    /// Returns the attributes that a request sets, as `unit` converts microseconds.
+    fn attributes(&self, unit: impl Fn(u32) -> u32) -> impl Iterator<Item = (u16, u32)> {
+        const MARK: u32 = 1;
+        let parameters = [
+            (1, Some(unit(self.target_us))),
+            (2, self.packets),
+            (3, Some(unit(self.interval_us))),
+            (4, Some(MARK)),
+            (MARK_AT, self.mark_us.map(unit)),
+            (9, Some(self.memory)),
+        ];
+        parameters.into_iter().filter_map(|(kind, value): (u16, _)| Some((kind, value?)))
+    }
+
+    /// Returns whether the kernel describes a discipline as one that was made with these options.
+    pub fn describes(&self, qdisc: &Qdisc) -> bool {
+        let found = |kind| attribute(&qdisc.options, kind).and_then(number);
+        qdisc.kind == FQ_CODEL
+            && (self.packets.is_some() || found(2) == Some(FQ_CODEL_PACKETS))
+            && (self.mark_us.is_some() || found(MARK_AT).is_none())
+            && self.attributes(codel_time).all(|(kind, value)| found(kind) == Some(value.into()))
+    }
+}
+
+/// Returns a time in microseconds as the kernel reports it: it counts in units of 1,024 ns.
+fn codel_time(us: u32) -> u32 {
+    u32::try_from((((u64::from(us) * 1000) >> 10) << 10) / 1000).unwrap_or(u32::MAX)
+}
+
 /// Makes a discipline whose flows take turns, at a class. Reference: tc-fq_codel(8), RFC 8290.
 pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest {
-    const MARK: u32 = 1;
-    let parameters = [
-        (1, Some(codel.target_us)),
-        (2, codel.packets),
-        (3, Some(codel.interval_us)),
-        (4, Some(MARK)),
-        (7, codel.mark_us),
-        (9, Some(codel.memory)),
-    ];
-    let parameters = parameters.into_iter().filter_map(|(kind, value): (u16, _)| Some((kind, value?)));
-    let options = parameters.flat_map(|(kind, value)| {
+    let options = codel.attributes(|us| us).flat_map(|(kind, value)| {
         [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value.to_ne_bytes()].concat()
     });
     let options = options.collect();
-    make(device, &Qdisc { handle: 0, parent: class, kind: "fq_codel".to_owned(), options })
+    make(device, &Qdisc { handle: 0, parent: class, kind: FQ_CODEL.to_owned(), options })
 }
 
 /// Returns whether this kernel knows a kind of discipline whose first option is a number. Changes nothing: it
@@ -152,14 +179,28 @@ pub fn knows(socket: &mut NetlinkSocket, kind: &str) -> Result<bool, Refused> {
     }
 }
 
+impl Room {
+    /// Returns the kind of the discipline, and its options (`struct tc_fifo_qopt`).
+    fn options(self) -> (&'static str, [u8; 4]) {
+        match self {
+            Self::Bytes(limit) => ("bfifo", limit.to_ne_bytes()),
+            Self::Packets(limit) => ("pfifo", limit.to_ne_bytes()),
+        }
+    }
+
+    /// Returns whether the kernel describes a discipline as one that was made with this room.
+    pub fn describes(self, qdisc: &Qdisc) -> bool {
+        (qdisc.kind.as_str(), qdisc.options.as_slice()) == (self.options().0, &self.options().1[..])
+    }
+}
+
 /// Makes a first-in-first-out queue at a class.
 pub fn fifo(device: Index, class: u32, room: Room) -> NetlinkRequest {
-    let (kind, limit) = match room {
-        Room::Bytes(limit) => ("bfifo", limit),
-        Room::Packets(limit) => ("pfifo", limit),
-    };
-    let options = limit.to_ne_bytes().to_vec(); // struct tc_fifo_qopt
-    make(device, &Qdisc { handle: 0, parent: class, kind: kind.to_owned(), options })
+    let (kind, options) = room.options();
+    make(
+        device,
+        &Qdisc { handle: 0, parent: class, kind: kind.to_owned(), options: options.to_vec() },
+    )
 }
 
 #[cfg(test)]

@@ -73,10 +73,13 @@ impl KeyedRules {
             has_marks: count(|one| matches!(one, SoleCondition::Mark(_))) > 0,
             has_vlans: count(|one| matches!(one, SoleCondition::Vlan(_))) > 0,
         };
-        for (number, of, condition) in &keyed {
-            let value = [*number, class(*of)].map(u32::to_ne_bytes).concat();
-            let table = rules.networks.as_ref().filter(|_| is_network(condition)).unwrap_or(&rules.exact);
-            table.insert(&key(condition), &value)?;
+        for (table, are_networks) in [(Some(&rules.exact), false), (rules.networks.as_ref(), true)] {
+            let Some(table) = table else { continue };
+            let own = || keyed.iter().filter(|(_, _, condition)| is_network(condition) == are_networks);
+            let keys: Vec<u8> = own().flat_map(|(_, _, condition)| key(condition)).collect();
+            let values = own().flat_map(|(number, of, _)| [*number, class(*of)]);
+            let values: Vec<u8> = values.flat_map(u32::to_ne_bytes).collect();
+            table.insert_all(&keys, &values)?;
         }
         Ok(Some(rules))
     }

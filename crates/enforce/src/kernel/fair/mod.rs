@@ -232,7 +232,7 @@ impl Backend for FairQueue {
     fn check(&mut self, policy: &Policy) -> Result<(), Error> {
         self.site.notes.clear();
         let mut host = self.site.host()?;
-        let record = self.site.journal()?.read::<serde_json::Value>()?;
+        let record = self.site.journal()?.header()?;
         // under an interposed queue, the device still has its earlier discipline
         if record.is_none_or(|record| record.backend == interposed::INTERPOSED_BACKEND) {
             self.root_before(&mut host)?;

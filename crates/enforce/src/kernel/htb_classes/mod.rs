@@ -18,6 +18,7 @@
 //!   the guaranteed rate. It is short because its backlog determines the delay of the class, but has room for
 //!   two of the longest packets, which would otherwise never fit.
 
+use super::in_force::ClassesInForce;
 use super::socket_leaves::{FIRST_LEAF, SocketLeaf};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use unisono_fairqueue::{Class, ClassId, Flows, Limit, Order, Overflow, Policy};
@@ -272,13 +273,15 @@ fn parts_of_sockets(
     parts
 }
 
-/// Returns the classes of a policy, parents first, and the leaves of these sockets.
+/// Returns the classes of a policy, parents first, and the leaves of these sockets. Classes `in_force` keep
+/// rates and turns that deviate little from the policy.
 pub(super) fn plan(
     policy: &Policy,
     numbers: &ClassNumbers,
     longest: Longest,
     tuning: Tuning,
     sockets: &[SocketLeaf],
+    in_force: &ClassesInForce,
 ) -> Vec<PlannedClass> {
     let tree = &policy.hierarchy;
     // the kernel counts a packet with the headers of the frames that it is segmented into
@@ -295,8 +298,11 @@ pub(super) fn plan(
     let max_quantum = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(arriving as f64);
     let planned = |id: ClassId, number: u16, parent: u16, part: f64, kind: Option<LeafKind>| {
         let class = tree.class(id);
-        let [guaranteed, rate] =
-            [1.0, part].map(|part| ByteRate(whole_bytes(guarantees[id.index()] * part / 8.0)));
+        let handle = class_handle(number);
+        let [guaranteed, rate] = [1.0, part].map(|part| {
+            let rate = ByteRate(whole_bytes(guarantees[id.index()] * part / 8.0));
+            if id == ClassId::ROOT { rate } else { in_force.nearby_rate(handle, rate) }
+        });
         let ceiling = ByteRate(whole_bytes(policy.ceiling(id).bytes_per_second())).max(rate);
         let quantum = match tuning {
             Tuning::ByWeight => whole_bytes(
@@ -307,13 +313,13 @@ pub(super) fn plan(
         PlannedClass {
             name: class.name.clone(),
             class: htb::HtbClass {
-                number: class_handle(number),
+                number: handle,
                 parent: class_handle(parent),
                 rate,
                 ceiling,
                 burst_ns: burst(rate),
                 ceiling_burst_ns: burst(ceiling),
-                quantum: u32::try_from(quantum).unwrap_or(u32::MAX),
+                quantum: u32::try_from(in_force.nearby_quantum(handle, quantum)).unwrap_or(u32::MAX),
             },
             leaf: kind.map(|kind| match kind {
                 LeafKind::Fair => {

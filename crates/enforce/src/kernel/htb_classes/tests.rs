@@ -15,6 +15,7 @@ fn planned(policy: &Policy) -> Vec<PlannedClass> {
         Longest { sent: 16_000, arriving: 16_000 },
         Tuning::ByWeight,
         &[],
+        &ClassesInForce::default(),
     )
 }
 
@@ -94,7 +95,7 @@ fn leaves_of_sockets_share_their_class_with_its_other_packets() {
     let socket = |leaf, weight| SocketLeaf { leaf, class, weight, user: 1000, program: Default::default() };
     let sockets = [socket(0xf000, 3.0), socket(0xf001, 1.0), SocketLeaf { class: 99, ..socket(0xf002, 1.0) }];
     let longest = Longest { sent: 3000, arriving: 3000 };
-    let plan = plan(&policy, &numbers, longest, Tuning::ByWeight, &sockets);
+    let plan = plan(&policy, &numbers, longest, Tuning::ByWeight, &sockets, &ClassesInForce::default());
     let names: Vec<&str> = plan.iter().map(|planned| planned.name.as_str()).collect();
     assert_eq!(names, ["root", "video", "video", "video", "video", "rest"]);
     let of =
@@ -118,7 +119,8 @@ fn flows_take_turns_where_the_kernel_can_unless_a_class_says_how_much_may_wait()
     let policy = policy(text);
     let plan = |can| {
         let numbers = number(&policy, &ClassNumbers::new(), can).expect("few classes");
-        plan(&policy, &numbers, Longest { sent: 3000, arriving: 3000 }, Tuning::ByWeight, &[])
+        let longest = Longest { sent: 3000, arriving: 3000 };
+        plan(&policy, &numbers, longest, Tuning::ByWeight, &[], &ClassesInForce::default())
     };
     let leaf = |can, name: &str| {
         let plan = plan(can);

@@ -2,9 +2,11 @@
 
 mod disk;
 mod matchers;
+mod row_classes;
 mod sockets;
 
 pub(super) use disk::WrittenDisk;
+pub(super) use row_classes::{CLASS_LINES, HEADING, write_class};
 pub(super) use sockets::WrittenSockets;
 
 use super::Flows;
@@ -63,6 +65,24 @@ pub(super) struct WrittenClass {
     pub(super) sockets: Option<Placed<WrittenSockets>>,
 }
 
+impl WrittenClass {
+    pub(super) fn new(name: Placed<String>, within: Option<usize>) -> Self {
+        Self {
+            name,
+            within,
+            parent: None,
+            weight: Weight::ONE,
+            ceiling: None,
+            limit: None,
+            order: None,
+            flows: None,
+            congestion: None,
+            matchers: Vec::new(),
+            sockets: None,
+        }
+    }
+}
+
 type WrittenValue<'a> = Spanned<DeValue<'a>>;
 type TableEntry<'t, 'a> = (&'t str, usize, &'t WrittenValue<'a>);
 
@@ -75,6 +95,18 @@ fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<TableEntry<'t, 'a>> {
 }
 
 pub(super) fn read(text: &str) -> Result<Written, Mistake> {
+    let Some((rest, classes)) = row_classes::at_end(text) else { return read_toml(text) };
+    match read_toml(rest) {
+        Ok(mut written) => {
+            written.classes.extend(classes);
+            Ok(written)
+        }
+        // the whole text may be sound even so
+        Err(_) => read_toml(text),
+    }
+}
+
+fn read_toml(text: &str) -> Result<Written, Mistake> {
     let document = DeTable::parse(text).map_err(|error| {
         let span = error.span().unwrap_or_default();
         let what = match (error.message(), text.get(span.clone())) {
@@ -136,21 +168,8 @@ fn read_class(
     if name == super::ROOT {
         return wrong(at, format!("`{name}` is the name of the whole link; choose another one"));
     }
-    let class = WrittenClass {
-        name: Placed { value: name.to_owned(), at },
-        within,
-        parent: None,
-        weight: Weight::ONE,
-        ceiling: None,
-        limit: None,
-        order: None,
-        flows: None,
-        congestion: None,
-        matchers: Vec::new(),
-        sockets: None,
-    };
     let number = classes.len();
-    classes.push(class);
+    classes.push(WrittenClass::new(Placed { value: name.to_owned(), at }, within));
     let mut waiting = WrittenRoom::default();
     for (key, at, value) in entries(table) {
         let class = &mut classes[number];

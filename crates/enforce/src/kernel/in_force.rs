@@ -1,0 +1,96 @@
+//! The classes that a device has, so that a change sends only the classes that differ.
+//!
+//! They are read from the kernel and not from the journal, so a class that another program has changed or
+//! removed is made again. A class whose weight stays may still get another guaranteed rate and turn, because
+//! the weights of its siblings count for both. Differences below [`MAX_RATE_DEVIATION`] and
+//! [`MAX_QUANTUM_DEVIATION`] are ignored. Otherwise a change of one subscriber would change all the others. A
+//! deviation never adds up, because it is relative to the class that the device has.
+//!
+//! Cost: the kernel describes a class with its queue in some microseconds.
+
+use super::htb_classes::{LeafDiscipline, PlannedClass, class_handle};
+use super::site::HostDevice;
+use std::collections::HashMap;
+use unisono_linux::netlink::htb::{self, ByteRate, HtbClass};
+use unisono_linux::netlink::link::Index;
+use unisono_linux::netlink::qdisc::{self, Qdisc};
+use unisono_linux::netlink::{NetlinkRequest, Refused};
+
+/// The part by which a class's guaranteed rate may deviate from the policy. Chosen, not measured: as much as
+/// the shares of the kernel's classes deviate anyway.
+const MAX_RATE_DEVIATION: f64 = 1e-3;
+/// The part by which a class's turn may deviate. A turn ends with a whole packet, so it is less exact than a
+/// rate. Chosen, not measured.
+const MAX_QUANTUM_DEVIATION: f64 = 1e-2;
+
+/// The classes of a device and the disciplines of its leaves, by class number.
+#[derive(Debug, Default)]
+pub(super) struct ClassesInForce {
+    classes: HashMap<u32, HtbClass>,
+    leaves: HashMap<u32, Qdisc>,
+}
+
+impl ClassesInForce {
+    pub(super) fn read(host: &mut HostDevice) -> Result<Self, Refused> {
+        let own_parent = |class: HtbClass| match class.parent {
+            qdisc::ROOT => HtbClass { parent: class_handle(0), ..class },
+            _ => class,
+        };
+        let classes = htb::classes(&mut host.socket, host.queue)?.into_iter().map(own_parent);
+        let leaves = qdisc::of_device(&mut host.socket, host.queue)?.into_iter();
+        Ok(Self {
+            classes: classes.map(|class| (class.number, class)).collect(),
+            leaves: leaves.map(|leaf| (leaf.parent, leaf)).collect(),
+        })
+    }
+
+    /// Returns the rate that a class has, if it deviates little from the `wanted` one, or else the wanted
+    /// one.
+    pub(super) fn nearby_rate(&self, class: u32, wanted: ByteRate) -> ByteRate {
+        let now = self.classes.get(&class).map(|class| class.rate.0);
+        ByteRate(nearby(now, wanted.0, MAX_RATE_DEVIATION))
+    }
+
+    /// Returns the number of bytes of a class's turn, as [`Self::nearby_rate`] returns its rate.
+    pub(super) fn nearby_quantum(&self, class: u32, wanted: u64) -> u64 {
+        let now = self.classes.get(&class).map(|class| u64::from(class.quantum));
+        nearby(now, wanted, MAX_QUANTUM_DEVIATION)
+    }
+
+    /// Returns the requests that make or change the classes that differ, and then those for their queues.
+    pub(super) fn requests(&self, plan: &[PlannedClass], device: Index) -> Vec<NetlinkRequest> {
+        let classes = plan.iter().filter(|planned| !self.has_class(planned));
+        let leaves = plan.iter().filter(|planned| !self.has_leaf(planned));
+        let classes = classes.map(|planned| planned.request(device));
+        classes.chain(leaves.filter_map(|planned| planned.leaf_request(device))).collect()
+    }
+
+    fn has_class(&self, planned: &PlannedClass) -> bool {
+        self.classes.get(&planned.class.number) == Some(&planned.class.as_reported())
+    }
+
+    fn has_leaf(&self, planned: &PlannedClass) -> bool {
+        let found = self.leaves.get(&planned.class.number);
+        match planned.leaf {
+            None => true,
+            Some(LeafDiscipline::Together(room)) => found.is_some_and(|leaf| room.describes(leaf)),
+            Some(LeafDiscipline::Fair(codel)) => found.is_some_and(|leaf| codel.describes(leaf)),
+        }
+    }
+}
+
+fn nearby(now: Option<u64>, wanted: u64, max_deviation: f64) -> u64 {
+    now.filter(|now| now.abs_diff(wanted) as f64 <= wanted as f64 * max_deviation).unwrap_or(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_deviation_stays_and_a_large_one_does_not() {
+        assert_eq!(nearby(Some(1_000_999), 1_000_000, MAX_RATE_DEVIATION), 1_000_999);
+        assert_eq!(nearby(Some(998_999), 1_000_000, MAX_RATE_DEVIATION), 1_000_000);
+        assert_eq!(nearby(None, 7, MAX_RATE_DEVIATION), 7);
+    }
+}
