@@ -208,7 +208,7 @@ pub(super) fn steps<'a>(
         .chain(make.into_iter().flatten().map(redirect))
         .chain([KernelStep::Requests(asked)])
         .chain(drained.map(KernelStep::Drain))
-        .chain((!removed.is_empty()).then(|| KernelStep::Remove(removed)))
+        .chain((!removed.is_empty()).then_some(KernelStep::Remove(removed)))
         .chain(set)
         .chain(restore)
         .chain(begin.into_iter().flatten().map(redirect))
