@@ -24,6 +24,12 @@ fn keeps(policy: &Policy) -> Result<(), String> {
             "the class {class} has a ceiling of {ceiling}, which the broker cannot keep; remove it"
         ));
     }
+    if !policy.framing.is_plain() {
+        return Err(
+            "the policy has `overhead` or `atm`, which are for packets; a broker has messages: remove them"
+                .to_owned(),
+        );
+    }
     let mut classes = policy.hierarchy.classes();
     if let Some((_, class)) =
         classes.find(|(id, _)| policy.flows(*id) == Flows::Fair || policy.congestion(*id).is_some())

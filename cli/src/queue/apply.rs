@@ -2,14 +2,14 @@
 
 use super::interpose::{self, InterposeOptions};
 use super::show::Reading;
+use super::side::{self, Directions};
 use super::unseen::{Passage, PassageWatch, WINDOW};
-use super::{cpu, failure, policy_file, side, units};
+use super::{cpu, failure, policy_file, units};
 use crate::completions;
 use crate::exit::Failure;
 use crate::flags::one_of;
 use crate::machine_output;
 use crate::output;
-use anyhow::Context as _;
 use clap_complete::engine::ArgValueCandidates;
 use serde_json::json;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ use unisono_linux::{interrupt, poll};
 /// The command first saves the state of the device (in /run/unisono/queue). `unisono queue clear`
 /// restores it. If a signal ends the command before the policy is in force, the command restores it itself.
 /// If the command is killed by SIGKILL, the next `unisono queue apply`, `show`, `metrics` or `clear` restores
-/// it.
+/// it. (With --direction both it may be killed between the directions: then apply or clear once more.)
 ///
 /// You may apply a policy while another one is in force. If both have the same backend and a class of the
 /// same name and the same parent, the packets that wait in it are kept. With --backend kernel, packets of a
@@ -39,6 +39,8 @@ use unisono_linux::{interrupt, poll};
 #[derive(clap::Args)]
 #[command(after_help = "A policy is TOML:
   rate = \"100mbit\"                  # what the link carries: kbit, mbit, gbit
+  overhead = 18                     # bytes that the link adds to each frame; if it carries ATM
+                                    # cells, also atm = true
   default = \"rest\"                  # the class of all other packets; made if not declared
 
   [class.video]
@@ -71,6 +73,7 @@ cgroup, priority and mark):
   mark            set by SO_MARK, or by nftables or iptables before the packet reaches the device
   dscp            a number or a name (cs0 to cs7, af11 to af43, ef)
   vlan            the number of the outermost tag
+  mac             of the same end as address and port, as in \"02:00:5e:10:00:01\"
 examples/policies has more policies. `flows` and `ecn` need --backend interposed, or a kernel with \
 fq_codel. Where the kernel has fq_codel, flows of a class take turns in any case, unless the class \
 limits what may wait.
@@ -85,6 +88,7 @@ Examples:
   unisono queue apply policy.toml --dev eth0
   unisono queue apply policy.toml --dev eth0 --watch     then say whether the traffic passes it
   unisono queue apply received.toml --dev eth0 --direction in
+  unisono queue apply policy.toml --dev eth0 --direction both
   unisono queue show --dev eth0
   unisono queue clear --dev eth0")]
 pub(crate) struct Args {
@@ -95,9 +99,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEV", required_unless_present = "check", add = ArgValueCandidates::new(completions::devices))]
     dev: Option<String>,
     /// Direction of the policy: the packets that the device sends, or the packets that it receives. Each
-    /// direction has its own policy
-    #[arg(long, value_name = "WHICH", value_parser = side::direction(), default_value = "out")]
-    direction: TrafficDirection,
+    /// direction has its own policy; with `both`, both get this one, or neither
+    #[arg(long, value_name = "WHICH", value_parser = side::directions(), default_value = "out")]
+    direction: Directions,
     /// Where the policy is enforced [default: where it is now, or else kernel]
     #[arg(long, value_parser = one_of(&BackendName::ALL))]
     backend: Option<BackendName>,
@@ -136,21 +140,22 @@ enum CpuShares {
 }
 
 impl Args {
-    fn side(&self) -> Option<LinkSide> {
-        Some(LinkSide { device: self.dev.clone()?, direction: self.direction })
-    }
-
-    /// Returns the backend that the options select.
-    fn backend_kind(&self, has_shares: bool) -> Result<&'static BackendKind, Failure> {
-        let side = self.side();
+    /// Returns the backend that the options select for a direction.
+    fn backend_kind(
+        &self,
+        direction: TrafficDirection,
+        has_shares: bool,
+    ) -> Result<&'static BackendKind, Failure> {
+        let side = self.dev.clone().map(|device| LinkSide { device, direction });
         let chosen = backends::choose(side.as_ref(), self.backend, self.kernel_queue);
-        self.check_options(chosen, has_shares)
+        self.check_options(chosen, direction, has_shares)
     }
 
     /// Refuses options of another backend than the chosen one, because they would be ignored.
     fn check_options(
         &self,
         chosen: Option<&'static BackendKind>,
+        direction: TrafficDirection,
         has_shares: bool,
     ) -> Result<&'static BackendKind, Failure> {
         let backend = chosen.map_or(self.backend, |kind| Some(kind.backend));
@@ -163,8 +168,8 @@ impl Args {
                 ("kernel", "interposed", self.way.given().into_iter().chain(foreground).collect::<Vec<_>>())
             }
         };
-        if self.direction == TrafficDirection::In {
-            let wrong = if chosen.is_none_or(|kind| !kind.directions.contains(&self.direction)) {
+        if direction == TrafficDirection::In {
+            let wrong = if chosen.is_none_or(|kind| !kind.directions.contains(&direction)) {
                 Some(
                     "--direction in works only with --backend kernel and --kernel-queue htb; leave out other choices",
                 )
@@ -204,15 +209,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             failure::recover_all()?;
         }
     }
-    let kind = args.backend_kind(policy.cpu.is_some() || policy.io.is_some())?;
-    let is_interposed = kind.backend == BackendName::Interposed;
-    if let Some(side) = &args.side() {
-        let device = &side.device;
+    let has_shares = policy.cpu.is_some() || policy.io.is_some();
+    let kinds = args.direction.list().into_iter().map(|direction| {
+        let kind = args.backend_kind(direction, has_shares)?;
+        Ok((args.dev.clone().map(|device| LinkSide { device, direction }), kind))
+    });
+    let kinds: Vec<(Option<LinkSide>, &BackendKind)> = kinds.collect::<Result<_, Failure>>()?;
+    if let Some(device) = &args.dev {
         let by_core = args.cpu_shares == CpuShares::Core && policy.cpu.is_some();
         if by_core {
             unisono_enforce::cpu::check(&policy).map_err(|error| failure::in_policy(Some(&name), error))?;
         }
-        if is_interposed && args.foreground && !args.check {
+        if args.foreground && !args.check {
             let (keeper, mut notes) = (|| cpu::keeper(device, &args.turns), Vec::new());
             let keeping = by_core.then(|| KeeperSwitch::start(device, text, &keeper, &mut notes)).transpose();
             failure::warn(&std::mem::take(&mut notes));
@@ -224,42 +232,48 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return served;
         }
         interrupt::catch()?;
-        let mut backend: Box<dyn Backend> = match is_interposed {
-            true => Box::new(args.way.backend(device)),
-            false => (kind.at)(side, Box::new(|| interrupt::caught().map(str::to_owned))),
+        let backend = |(side, kind): &(Option<LinkSide>, &BackendKind)| -> Option<Box<dyn Backend>> {
+            Some(match kind.backend {
+                BackendName::Interposed => Box::new(args.way.backend(device)),
+                _ => (kind.at)(side.as_ref()?, Box::new(|| interrupt::caught().map(str::to_owned))),
+            })
         };
-        apply(args, &name, &mut *backend, &policy, by_core)?;
+        apply(args, &name, &mut kinds.iter().filter_map(backend).collect::<Vec<_>>(), &policy, by_core)?;
     }
-    let (side, backend) = (args.side(), kind.name);
     if !args.json {
-        output::answer(&table(&name, &policy, backend, side.as_ref(), args.check))?;
+        output::answer(&table(&name, &policy, &kinds, args.check))?;
     }
-    let passage = side.as_ref().filter(|_| args.watch).map(watch).transpose()?;
+    let sides: Vec<LinkSide> = kinds.iter().filter_map(|(side, _)| side.clone()).collect();
+    let passages = if args.watch { watch(&sides)? } else { Vec::new() };
     if args.json {
-        let object = json(&policy, backend, side.as_ref(), args.check, passage.as_ref());
-        output::answer(&machine_output::json("unisono-queue-apply-1", &object)?)?;
-    } else if let Some(passage) = &passage {
-        output::answer(&passage.in_words())?;
+        for (at, (side, kind)) in kinds.iter().enumerate() {
+            let object = json(&policy, kind.name, side.as_ref(), args.check, passages.get(at));
+            output::answer(&machine_output::json("unisono-queue-apply-1", &object)?)?;
+        }
+    } else {
+        passages.iter().try_for_each(|passage| output::answer(&passage.in_words()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Watches the traffic of the device for ten seconds, or until a signal.
-fn watch(side: &LinkSide) -> anyhow::Result<Passage> {
-    let begin = Reading::read(side)?;
-    let watch = PassageWatch::start(&[&begin.live]);
+/// Watches the traffic of these policies for ten seconds, or until a signal.
+fn watch(sides: &[LinkSide]) -> anyhow::Result<Vec<Passage>> {
+    let read = || sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>();
+    let begin = read()?;
+    let watch = PassageWatch::start(&begin.iter().map(|reading| &reading.live).collect::<Vec<_>>());
     while !watch.is_over() && interrupt::caught().is_none() {
         poll::readable([], Some(WINDOW))?;
     }
-    let end = Reading::read(side)?;
-    watch.judge(&[&end.live]).pop().context("a policy has a passage")
+    let end = read()?;
+    Ok(watch.judge(&end.iter().map(|reading| &reading.live).collect::<Vec<_>>()))
 }
 
-/// Applies the policy both to the link and to processor time; if one fails, neither is changed.
+/// Applies the policy to the link, in one direction or in both, and to processor time; if one fails, nothing
+/// is changed.
 fn apply(
     args: &Args,
     name: &str,
-    backend: &mut dyn Backend,
+    backends: &mut [Box<dyn Backend>],
     policy: &Policy,
     by_core: bool,
 ) -> anyhow::Result<()> {
@@ -268,15 +282,24 @@ fn apply(
         let cpu = policy.cpu.clone().filter(|_| !by_core);
         let mut wanted = policy.clone();
         wanted.cpu = cpu;
-        let done = backend.check(&wanted);
-        failure::warn(backend.notes());
-        return done.map_err(in_policy);
+        return backends.iter_mut().try_for_each(|backend| {
+            let done = backend.check(&wanted);
+            failure::warn(backend.notes());
+            done.map_err(in_policy)
+        });
     }
-    let device = backend.side().device;
-    let keeper = || cpu::keeper(&device, &args.turns);
-    let keeper = by_core.then_some(&keeper as &dyn Fn() -> Command);
     let mut notes = Vec::new();
-    let done = switch::apply_with_shares(backend, policy, keeper, interpose::server, &mut notes);
+    let done = match backends {
+        [outgoing, incoming] => {
+            switch::apply_to_both(&mut **outgoing, &mut **incoming, policy, interpose::server, &mut notes)
+        }
+        one => one.iter_mut().try_for_each(|backend| {
+            let device = backend.side().device;
+            let keeper = || cpu::keeper(&device, &args.turns);
+            let keeper = by_core.then_some(&keeper as &dyn Fn() -> Command);
+            switch::apply_with_shares(&mut **backend, policy, keeper, interpose::server, &mut notes)
+        }),
+    };
     failure::warn(&notes);
     done.map_err(in_policy)
 }
@@ -305,7 +328,7 @@ fn json(
     })
 }
 
-fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
+fn table(name: &str, policy: &Policy, kinds: &[(Option<LinkSide>, &BackendKind)], check: bool) -> String {
     let tree = &policy.hierarchy;
     let guarantees = policy.guarantees();
     let mut matchers = vec![Vec::new(); guarantees.len()];
@@ -334,16 +357,18 @@ fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, ch
         );
     }
     let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    let end = match (side, check) {
-        (None, _) => format!("{name} is sound; nothing was changed"),
-        (Some(side), true) => {
+    let end = |(side, kind): &(Option<LinkSide>, &BackendKind)| match (side, kind.name, check) {
+        (None, ..) => format!("{name} is sound; nothing was changed"),
+        (Some(side), backend, true) => {
             format!("{name} is sound and {backend} can do it on {side}; nothing was changed")
         }
-        (Some(side), false) => format!(
+        (Some(side), backend, false) => format!(
             "{side} has this policy now ({backend}); watch it: unisono queue show {0}; take it away: unisono queue \
              clear {0}",
             side.options()
         ),
     };
-    table + &end
+    let mut ends: Vec<String> = kinds.iter().map(end).collect();
+    ends.dedup();
+    table + &ends.join("\n")
 }

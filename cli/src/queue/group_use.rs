@@ -172,7 +172,7 @@ fn resource_table(text: &mut String, name: usize, title: &str, groups: &[GroupUs
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, LiveClass, Rate};
+    use unisono_fairqueue::{Backlog, LinkFraming, LiveClass, Rate};
 
     #[test]
     fn the_shares_are_what_was_used_between_two_readings() {
@@ -215,6 +215,7 @@ mod tests {
             direction: TrafficDirection::Out,
             at_ns: 0,
             rate: Rate::new(1_000_000).expect("above zero"),
+            framing: LinkFraming::default(),
             classes: vec![class("a"), class("b")],
         };
         let pace = |share| Pace { rate: 0.0, share, dropped: 0.0 };

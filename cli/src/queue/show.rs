@@ -19,7 +19,7 @@ use unisono_enforce::SocketShare;
 use unisono_enforce::backends;
 use unisono_enforce::interposed::Counters;
 use unisono_enforce::journal::LinkSide;
-use unisono_fairqueue::{Live, LiveClass, Pace};
+use unisono_fairqueue::{LinkFraming, Live, LiveClass, Pace};
 
 /// Watch each class: rates, shares, drops, waiting packets
 ///
@@ -176,7 +176,7 @@ fn json(reading: &Reading, paces: &[Pace], uses: &GroupUses, passage: Option<&Pa
     let classes: Vec<_> = live.classes.iter().zip(paces).map(class).collect();
     json!({
         "backend": live.backend, "device": live.device, "direction": live.direction, "at_ns": live.at_ns,
-        "rate": live.rate, "classes": classes, "counters": reading.counters, "cpu": uses.cpu_json(),
+        "rate": live.rate, "overhead": live.framing.overhead, "atm": live.framing.atm, "classes": classes, "counters": reading.counters, "cpu": uses.cpu_json(),
         "io": uses.disk_json(), "passage": passage,
     })
 }
@@ -198,9 +198,22 @@ fn queues(live: &Live) -> String {
     }
 }
 
+/// Says what the link adds to packets; otherwise empty.
+fn framing(framing: LinkFraming) -> String {
+    let cells = if framing.atm { ", in ATM cells" } else { "" };
+    match framing {
+        framing if framing.is_plain() => String::new(),
+        LinkFraming { overhead: 0, .. } => format!("\npackets count as on the link{cells}"),
+        LinkFraming { overhead, .. } => {
+            format!("\npackets count as on the link: {overhead:+} bytes each{cells}")
+        }
+    }
+}
+
 /// Returns the lines below the classes.
 fn others(reading: &Reading, paces: &[Pace], uses: &GroupUses, width: usize) -> String {
     let mut text = String::new();
+    text.push_str(&framing(reading.live.framing));
     text.push_str(&queues(&reading.live));
     if let Some(Counters { received, malformed, strangers, overrun, unsent, merged, too_long, unattended }) =
         reading.counters
@@ -246,6 +259,7 @@ mod tests {
             direction: TrafficDirection::Out,
             at_ns,
             rate: Rate::new(100_000_000).expect("above zero"),
+            framing: LinkFraming::default(),
             classes,
         };
         let counters = delay.map(|_| Counters {

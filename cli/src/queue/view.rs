@@ -75,7 +75,7 @@ fn depth(live: &Live, class: &LiveClass) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, DelayFigures, Rate};
+    use unisono_fairqueue::{Backlog, DelayFigures, LinkFraming, Rate};
 
     fn live(delay: Option<DelayFigures>) -> (Live, Vec<Pace>) {
         let class = |name: &str, parent: Option<&str>| LiveClass {
@@ -102,6 +102,7 @@ mod tests {
                 direction: TrafficDirection::Out,
                 at_ns: 1,
                 rate: Rate::new(100_000_000).expect("above zero"),
+                framing: LinkFraming::default(),
                 classes,
             },
             paces,

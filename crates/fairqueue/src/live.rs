@@ -1,6 +1,7 @@
 //! The counters of a policy's classes while the policy is enforced.
 
 use crate::discipline::Backlog;
+use crate::policy::LinkFraming;
 use crate::rate::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,9 @@ pub struct Live {
     pub at_ns: u64,
     /// The rate of the link; in JSON a number of bits a second.
     pub rate: Rate,
+    /// The bytes that a packet is charged, here and in the classes.
+    #[serde(default)]
+    pub framing: LinkFraming,
     /// The classes, parents before children; without the root.
     pub classes: Vec<LiveClass>,
 }
@@ -136,6 +140,7 @@ mod tests {
             direction: TrafficDirection::Out,
             at_ns,
             rate: Rate::new(1).expect("above zero"),
+            framing: LinkFraming::default(),
             classes,
         }
     }

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use unisono_fairqueue::{
-    ClassId, Dscp, Facts, Flows, IpProtocol, Limit, Matcher, Network, Order, Overflow, Policy, Rate,
+    ClassId, Dscp, Facts, Flows, IpProtocol, Limit, MacAddress, Matcher, Network, Order, Overflow, Policy,
+    Rate,
 };
 use unisono_time::Duration;
 
@@ -47,7 +48,7 @@ fn the_example_of_the_documentation_is_a_policy() {
     let example = source.split("//! ```").nth(1).expect("it has one").trim_start_matches("toml");
     let text: String = example.lines().map(|line| format!("{}\n", line.trim_start_matches("//!"))).collect();
     let policy = Policy::parse(&text).expect("it is sound");
-    assert_eq!((policy.rules.len(), policy.cpu.map_or(0, |cpu| cpu.shares.len())), (7, 1));
+    assert_eq!((policy.rules.len(), policy.cpu.map_or(0, |cpu| cpu.shares.len())), (8, 1));
 }
 
 #[test]
@@ -295,6 +296,10 @@ fn everything_bad_is_refused_with_its_place_and_what_to_write_instead() {
             "3:19: dscp: a code point is a number from 0 to 63 or a name",
         ),
         (
+            "[class.a]\nmatch = [{ mac = \"02:00:5e:10:00\" }]",
+            "3:18: mac: \"02:00:5e:10:00\" is no address; write one as in \"02:00:5e:10:00:01\"",
+        ),
+        (
             "[class.a]\nmatch = [{ vlan = 4095 }]",
             "3:19: vlan: expected the number of a VLAN, from 1 to 4094",
         ),
@@ -429,9 +434,9 @@ fn matchers() -> impl Strategy<Value = Matcher> {
         maybe(0.4, ports),
         maybe(0.3, protocol),
         maybe(0.2, 0_u32..2),
-        (maybe(0.1, Just(0)), maybe(0.2, Just(0)), maybe(0.1, Just(5))),
+        (maybe(0.1, Just(0)), maybe(0.2, Just(0)), maybe(0.1, Just(5)), maybe(0.1, Just([2; 6]))),
     )
-        .prop_map(|(cgroup, address, ports, protocol, priority, (mark, dscp, vlan))| Matcher {
+        .prop_map(|(cgroup, address, ports, protocol, priority, (mark, dscp, vlan, mac))| Matcher {
             cgroup,
             address,
             ports,
@@ -440,6 +445,7 @@ fn matchers() -> impl Strategy<Value = Matcher> {
             mark,
             dscp: dscp.and_then(Dscp::new),
             vlan,
+            mac: mac.and_then(MacAddress::new),
         })
         .prop_filter("it asks for something", |matcher| {
             !matcher.is_empty()
@@ -474,12 +480,17 @@ fn world() -> Vec<Facts<'static>> {
                     let points = [9, 0].map(|point| protocol.and(Dscp::new(point)));
                     let others = points.into_iter().flat_map(|dscp| {
                         [(None, None), (None, Some(5)), (Some(0), None), (Some(0), Some(5))]
-                            .map(|(mark, vlan)| (mark, dscp, vlan))
+                            .into_iter()
+                            .flat_map(move |(mark, vlan)| {
+                                [None, MacAddress::new([2; 6])].map(|mac| (mark, dscp, vlan, mac))
+                            })
                     });
-                    for (mark, dscp, vlan) in others {
+                    for (mark, dscp, vlan, mac) in others {
                         facts.push(Facts {
                             source: address,
                             destination: address,
+                            source_mac: mac,
+                            destination_mac: mac,
                             source_port: port,
                             destination_port: port,
                             protocol,

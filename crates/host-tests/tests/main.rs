@@ -63,6 +63,7 @@ mod queue_change;
 mod queue_cpu;
 mod queue_disk;
 mod queue_forwarded;
+mod queue_framing;
 mod queue_in;
 mod queue_interposed;
 mod queue_interposed_device;
@@ -144,6 +145,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("queue_cpu", queue_cpu::TESTS),
     ("queue_disk", queue_disk::TESTS),
     ("queue_forwarded", queue_forwarded::TESTS),
+    ("queue_framing", queue_framing::TESTS),
     ("queue_in", queue_in::TESTS),
     ("queue_interposed", queue_interposed::TESTS),
     ("queue_interposed_device", queue_interposed_device::TESTS),

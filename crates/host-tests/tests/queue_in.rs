@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use unisono_enforce::journal::{Journal, LinkSide};
-use unisono_fairqueue::TrafficDirection;
+use unisono_enforce::kernel::Kernel;
+use unisono_enforce::{Error, switch};
+use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::processes::words;
 use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
@@ -173,6 +175,52 @@ fn both_directions_of_a_device_have_policies_that_know_nothing_of_each_other() -
     Ok(())
 }
 
+fn one_policy_for_both_directions_is_in_force_in_both_or_in_neither() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let before = looks();
+    let held = |direction| {
+        let record = journal(direction).read::<Value>().expect("it can be read");
+        record.map(|record| record.policy)
+    };
+    let both = || TrafficDirection::ALL.map(|(direction, ..)| held(direction));
+    let first = file(CEILINGS);
+    applied(&first, &["--direction", "both"])?;
+    assert_eq!(both(), [Some(CEILINGS.to_owned()), Some(CEILINGS.to_owned())]);
+    let shown = unisono(&["queue", "show", "--dev", DEVICE, "--direction", "both", "--once", "--json"]);
+    assert_eq!(String::from_utf8_lossy(&shown.stdout).lines().count(), 2, "{}", words(&shown));
+    let told = cleared(&["--dev", DEVICE, "--direction", "both"]);
+    assert!(told.contains("cable, cable (in): as before the policy"), "{told}");
+    assert_eq!((looks(), both()), (before.clone(), [None, None]));
+
+    // the second direction fails when the first one has the policy already
+    let three = Policy::parse(THREE).expect("it is sound");
+    for earlier in [None, Some(CEILINGS)] {
+        if earlier.is_some() {
+            applied(&first, &IN)?;
+        }
+        let mut outgoing = Kernel::new(DEVICE).with_interrupt_check(|| Some("a test".to_owned()));
+        let mut incoming =
+            Kernel::at(LinkSide { device: DEVICE.to_owned(), direction: TrafficDirection::In });
+        let mut notes = Vec::new();
+        let done = switch::apply_to_both(
+            &mut outgoing,
+            &mut incoming,
+            &three,
+            |_| unreachable!("no queue was interposed"),
+            &mut notes,
+        );
+        assert!(matches!(done, Err(Error::Stopped { .. })), "{done:?} {notes:?}");
+        assert_eq!(both(), [None, earlier.map(str::to_owned)]);
+        cleared(&[]);
+        assert_eq!(looks(), before);
+    }
+    let with_mark = file("rate = \"1mbit\"\n[class.a]\nmatch = [{ mark = 1 }]\n");
+    let output = queue_apply(&with_mark, &["--direction", "both"]);
+    assert!(!output.status.success() && both() == [None, None], "{}", words(&output));
+    assert_eq!(looks(), before);
+    Ok(())
+}
+
 fn an_apply_that_is_killed_anywhere_leaves_nothing_once_clear_has_answered() -> TestOutcome {
     let _hosts = on_a_host()?;
     let policy = file(CEILINGS);
@@ -263,6 +311,7 @@ host_tests![needs Queues;
     what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear,
     a_policy_for_the_direction_that_carries_nothing_is_told_where_the_traffic_is within 60,
     both_directions_of_a_device_have_policies_that_know_nothing_of_each_other within 120,
+    one_policy_for_both_directions_is_in_force_in_both_or_in_neither within 60,
     an_apply_that_is_killed_anywhere_leaves_nothing_once_clear_has_answered within 120,
     a_policy_of_incoming_packets_follows_its_device_and_goes_with_it,
     what_others_have_where_packets_come_in_is_refused_with_words_and_stays,

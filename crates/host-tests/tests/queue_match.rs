@@ -1,5 +1,5 @@
-//! Tests matches by marks, code points and VLANs with each backend, counted as a monitoring program reads
-//! them; and the flows inside a class.
+//! Tests matches by marks, code points, VLANs and MAC addresses with each backend, counted as a monitoring
+//! program reads them; and the flows inside a class.
 
 use std::net::UdpSocket;
 use std::process::{Command, Output};
@@ -14,7 +14,8 @@ const DEVICE: &str = "cable";
 const POLICY: &str = "rate = \"100mbit\"\ndefault = \"rest\"\n\
     [class.marked]\nmatch = [{ mark = 7, port = 9 }]\n\
     [class.voice]\nmatch = [{ dscp = \"ef\" }]\n\
-    [class.vlan]\nmatch = [{ vlan = 5 }]\n";
+    [class.vlan]\nmatch = [{ vlan = 5 }]\n\
+    [class.neighbor]\nmatch = [{ mac = \"02:00:00:00:00:03\", port = 9 }]\n";
 const DATAGRAMS: u64 = 10;
 
 fn unisono(arguments: &[&str]) -> Output {
@@ -66,6 +67,7 @@ fn found_by(backend: &str) -> TestOutcome {
         on(&["link", "set", "five", "up"]).expect("root may");
         on(&["neigh", "add", "10.78.0.2", "lladdr", "02:00:00:00:00:02", "dev", "five"]).expect("root may");
     }
+    on(&["neigh", "add", "10.77.0.3", "lladdr", "02:00:00:00:00:03", "dev", DEVICE]).expect("root may");
     // packets that the host sends by itself (neighbor discovery, IPv6) belong to the default class
     for (class, to, mark, field, is_there) in [
         ("marked", "10.77.0.2:9", 7, 0, true),
@@ -73,6 +75,8 @@ fn found_by(backend: &str) -> TestOutcome {
         ("voice", "10.77.0.2:9", 8, 0xb8, true),
         ("voice", "10.77.0.2:10", 7, 0xba, true),
         ("rest", "10.77.0.2:9", 0, 0, true),
+        ("neighbor", "10.77.0.3:9", 0, 0, true),
+        ("rest", "10.77.0.3:10", 0, 0, true),
         ("vlan", "10.78.0.2:9", 0, 0, vlan.is_ok()),
     ] {
         if !is_there {

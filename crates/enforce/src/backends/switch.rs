@@ -98,6 +98,29 @@ pub fn apply_with_shares(
     done
 }
 
+/// Applies a policy to both directions of a device: to both, or to neither. After an error, both directions
+/// have the policies that they had before, unless the error says otherwise.
+pub fn apply_to_both(
+    outgoing: &mut dyn Backend,
+    incoming: &mut dyn Backend,
+    policy: &Policy,
+    server: ServerCommand,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
+    outgoing.check(policy)?;
+    let side = incoming.side();
+    let before = Journal::for_side(&side)?.read::<Value>()?;
+    apply(incoming, policy, server, notes)?;
+    let Err(error) = apply_with_shares(outgoing, policy, None, server, notes) else { return Ok(()) };
+    let undone = match before {
+        None => with_notes(&mut *with_name(incoming.kind().name, &side)?, notes, |backend| backend.remove()),
+        Some(before) => recorded_backend(&before, &side, server).and_then(|(mut backend, policy)| {
+            with_notes(&mut *backend, notes, |backend| backend.apply(&policy))
+        }),
+    };
+    Err(error.or_not_restored(&side.to_string(), undone))
+}
+
 fn with_notes(
     backend: &mut dyn Backend,
     notes: &mut Vec<String>,

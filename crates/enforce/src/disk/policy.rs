@@ -6,6 +6,10 @@ use unisono_fairqueue::{Flows, Order, Policy};
 /// Checks that a served disk can enforce everything that the policy says about its classes. Matches apply to
 /// packets and are ignored, so that a link and a disk can have one policy.
 pub(super) fn check(policy: &Policy) -> Result<(), DiskError> {
+    if !policy.framing.is_plain() {
+        let what = "the policy has `overhead` or `atm`, which are for packets; remove them".to_owned();
+        return Err(DiskError::Policy { what });
+    }
     for (id, class) in policy.hierarchy.classes() {
         let name = &class.name;
         let refused = if policy.ceilings[id.index()].is_some() {
@@ -48,6 +52,8 @@ mod tests {
 
     #[test]
     fn keys_that_a_disk_cannot_keep_are_refused_by_class() {
+        let policy = Policy::parse("rate = \"1mbit\"\noverhead = 8\n[class.a]\n").expect("sound");
+        assert!(check(&policy).is_err_and(|error| error.to_string().contains("`overhead`")));
         for (key, word) in [
             ("ceiling = \"1mbit\"", "ceiling"),
             ("packets = 5", "limit"),

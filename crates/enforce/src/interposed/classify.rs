@@ -15,7 +15,7 @@
 use super::flows::{FlowHash, FlowNumber};
 use super::parse::{FragmentPosition, Malformed, ParsedFrame, ParsedPacket, parse};
 use std::net::IpAddr;
-use unisono_fairqueue::{ClassId, Dscp, Facts, Flows, IpProtocol, Policy};
+use unisono_fairqueue::{ClassId, Dscp, Facts, Flows, IpProtocol, MacAddress, Policy};
 
 /// The bytes of the tag, which is between the addresses and the EtherType.
 pub const TAG: usize = 4;
@@ -135,7 +135,9 @@ impl Classifier {
         let tag = frame.get(TAG_AT..TAG_AT + TAG).filter(|tag| tag[..2] == TAG_TYPE.to_be_bytes());
         let tag = tag.ok_or(NoClass::Stranger)?;
         let known = self.named.read(u16::from_be_bytes([tag[2], tag[3]]));
-        let sender = Facts { vlan: own_vlan(frame), ..known };
+        let [destination_mac, source_mac] =
+            [0, 6].map(|at| MacAddress::new(*frame.get(at..)?.first_chunk()?));
+        let sender = Facts { vlan: own_vlan(frame), source_mac, destination_mac, ..known };
         // the parser skips our tag as it skips any VLAN tag
         let packet = match parse(frame)? {
             ParsedFrame::Ip(packet) => packet,

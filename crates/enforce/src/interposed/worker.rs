@@ -286,6 +286,7 @@ impl<W: FramePath> Worker<W> {
                 direction: TrafficDirection::Out,
                 at_ns: now.as_nanos(),
                 rate: self.engine.policy().rate,
+                framing: self.engine.policy().framing,
                 classes: self.engine.live(),
             },
             counters: Counters {

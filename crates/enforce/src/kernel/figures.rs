@@ -72,6 +72,7 @@ pub(super) fn live(
         direction: side.direction,
         at_ns: at.as_nanos(),
         rate: policy.rate,
+        framing: policy.framing,
         classes,
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn check_matchers(policy: &Policy) -> Result<(), Error> {
         ];
         if let Some((_, none)) = asked.into_iter().find(|(is_asked, _)| *is_asked) {
             let what = format!(
-                "a packet that comes in has {none} yet; match by address, port, protocol, dscp or vlan, or leave --direction in out"
+                "a packet that comes in has {none} yet; match by address, port, protocol, dscp, vlan or mac, or leave --direction in out"
             );
             return Err(Error::NotHere { at: rule.at, what });
         }

@@ -61,6 +61,7 @@ use steps::steps;
 use unisono_fairqueue::{ClassId, Live, Policy, TrafficDirection};
 use unisono_linux::bpf::{ClassifierProgram, SocketStorage};
 use unisono_linux::netlink::link::Index;
+use unisono_linux::netlink::qdisc::CountedSize;
 use unisono_linux::netlink::{NetlinkSocket, htb, qdisc, traffic};
 use unisono_linux::undo::{DirectoryLock, PreparedFile};
 
@@ -106,6 +107,7 @@ struct PlannedPolicy {
     plan: Vec<PlannedClass>,
     /// The classes that the device has. Empty without a policy in force.
     in_force: ClassesInForce,
+    counted_size: Option<CountedSize>,
     classifier: ClassifierProgram,
     gso_max_size: Option<GsoMaxSize>,
     weights: Vec<GroupWeight>,
@@ -161,10 +163,11 @@ impl Kernel {
     ) -> (Longest, Option<GsoMaxSize>) {
         let now = set.map_or(host.link.gso_max_size, GsoMaxSize::before);
         let is_incoming = self.site.side.direction == TrafficDirection::In;
+        let segments = htb_classes::max_segments(policy);
         let (longest, gso_max_size) = match (is_incoming, self.tuning.longest(policy, now), set) {
             (true, ..) => (ingress_redirect::MAX_GRO_BYTES, None),
-            (false, longest, Some(set)) => (longest, Some(set.with_limit(longest))),
-            (false, longest, None) => (longest, GsoMaxSize::for_device(&host.link, longest)),
+            (false, longest, Some(set)) => (longest, Some(set.with_limits(longest, segments))),
+            (false, longest, None) => (longest, GsoMaxSize::for_device(&host.link, longest, segments)),
         };
         // packets of other hosts come as long as the receiving device has merged them
         let arriving = if host.forwards() { longest.max(ingress_redirect::MAX_GRO_BYTES) } else { longest };
@@ -237,6 +240,9 @@ impl Kernel {
         self.site.notes.extend(htb_classes::unsupported_notes(policy, can));
         let (longest, gso_max_size) =
             self.longest(host, policy, before.and_then(|before| before.gso_max_size));
+        if !policy.framing.is_plain() && (is_incoming || host.forwards()) {
+            self.site.note(htb_classes::MERGED_NOTE);
+        }
         self.site.notes.extend(htb_classes::too_long_notes(policy, longest.arriving));
         let in_force = match before {
             Some(_) => ClassesInForce::read(host)?,
@@ -248,6 +254,7 @@ impl Kernel {
             numbers,
             plan,
             in_force,
+            counted_size: htb_classes::counted_size(policy),
             classifier,
             gso_max_size,
             weights,

@@ -57,22 +57,29 @@ pub(super) struct GsoMaxSize {
     before_4: Option<u32>,
     /// The value that this program set. Any other value is from another program and stays.
     pub(super) ours: u32,
+    /// The previous limit of the frames in a packet, and the limit that this program set.
+    #[serde(default)]
+    segments_before: Option<u32>,
+    #[serde(default)]
+    segments: Option<u32>,
 }
 
 impl GsoMaxSize {
     /// Returns the limit to set on a device, or `None` if its packets are not longer anyway.
-    pub(super) fn for_device(link: &NetworkDevice, ours: u64) -> Option<Self> {
+    pub(super) fn for_device(link: &NetworkDevice, ours: u64, segments: Option<u32>) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        (ours < link.gso_max_size).then(|| Self {
+        (ours < link.gso_max_size || segments.is_some()).then(|| Self {
             before: word(link.gso_max_size),
             before_4: link.gso_ipv4_max_size.map(word),
             ours: word(ours),
+            segments_before: link.gso_max_segments,
+            segments,
         })
     }
 
-    /// Returns the same saved values with another limit to set.
-    pub(super) fn with_limit(self, ours: u64) -> Self {
-        Self { ours: u32::try_from(ours).unwrap_or(u32::MAX).min(self.before), ..self }
+    /// Returns the same saved values with other limits to set.
+    pub(super) fn with_limits(self, ours: u64, segments: Option<u32>) -> Self {
+        Self { ours: u32::try_from(ours).unwrap_or(u32::MAX).min(self.before), segments, ..self }
     }
 
     pub(super) fn before(self) -> u64 {
@@ -80,15 +87,17 @@ impl GsoMaxSize {
     }
 
     pub(super) fn set(self, index: Index) -> NetlinkRequest {
-        link::limit(index, self.ours, self.before_4.map(|before| before.min(self.ours)))
+        let segments = self.segments.or(self.segments_before);
+        link::limit(index, self.ours, self.before_4.map(|before| before.min(self.ours)), segments)
     }
 
     pub(super) fn holds(self, link: &NetworkDevice) -> bool {
         link.gso_max_size == u64::from(self.ours)
+            && (self.segments.is_none() || link.gso_max_segments == self.segments)
     }
 
     pub(super) fn restore(self, index: Index) -> NetlinkRequest {
-        link::limit(index, self.before, self.before_4)
+        link::limit(index, self.before, self.before_4, self.segments_before)
     }
 }
 

@@ -97,6 +97,13 @@ impl KernelSite {
     /// and adds a note for each group from which no packet can come here.
     pub(super) fn check_senders(&mut self, host: &HostDevice, policy: &Policy) -> Result<(), Error> {
         device_kind::check(&host.link, &host.links, self.side.direction)?;
+        if let Some(rule) = policy.rules.iter().find(|rule| rule.matcher.mac.is_some())
+            && !host.link.has_ethernet
+        {
+            let what =
+                format!("packets of {} have no MAC address; match by address instead", self.side.device);
+            return Err(Error::NotHere { at: rule.at, what });
+        }
         self.senders = containers::numbers(policy)?;
         self.notes.extend(containers::unreachable_notes(policy));
         Ok(())

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_linux::Errno;
 use unisono_linux::bpf::ClassifierProgram;
-use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket, Refused, htb, traffic};
+use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket, Refused, htb, qdisc, traffic};
 
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
@@ -180,6 +180,7 @@ pub(super) fn steps<'a>(
     if now.is_none() {
         asked.push(htb::root(device, HANDLE, wanted.default));
     }
+    asked.push(qdisc::count_size(device, HANDLE, "htb", wanted.counted_size));
     asked.extend(wanted.in_force.requests(&wanted.plan, device));
     asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), CLASSIFIER));
     let removed = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers));

@@ -3,7 +3,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use unisono_fairqueue::{Backlog, DelayFigures, Policy, Rate, TrafficDirection};
+use unisono_fairqueue::{Backlog, DelayFigures, LinkFraming, Policy, Rate, TrafficDirection};
 use unisono_linux::programs::python_with;
 
 /// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on invalid
@@ -40,6 +40,7 @@ fn readings() -> Vec<Scrape> {
         direction: TrafficDirection::Out,
         at_ns: 7,
         rate: Rate::new(100_000_000).expect("above zero"),
+        framing: LinkFraming::default(),
         classes: vec![class("office", None, 12), class(NASTY, Some("office"), u64::MAX / 2000)],
     };
     let text =

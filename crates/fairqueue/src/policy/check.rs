@@ -27,7 +27,7 @@ const CPU_WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
 const IO_WEIGHTS: RangeInclusive<f64> = 0.01..=10.0;
 
 pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
-    let Written { rate, default, classes, cpu, io, disk } = written;
+    let Written { rate, framing, default, classes, cpu, io, disk } = written;
     let names = names(text, &classes)?;
     let parents = parents(&classes, &names)?;
     let children = children_of(&classes, &parents);
@@ -115,6 +115,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
     Ok(Policy {
         text: text.to_owned(),
         rate,
+        framing,
         hierarchy,
         default,
         ceilings,

@@ -1,10 +1,11 @@
 //! Matchers: conditions that select the packets of a class.
 //!
-//! An address and a port in one match belong to the same *end* of a packet, the sender or the receiver. So `{
+//! Addresses and a port in one match belong to the same *end* of a packet, the sender or the receiver. So `{
 //! address = "10.0.0.5", port = 80 }` matches the traffic of the server 10.0.0.5:80, in both directions. A
 //! control group includes all groups below it.
 
 use super::dscp::Dscp;
+use super::mac::MacAddress;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -15,6 +16,9 @@ pub struct Facts<'a> {
     /// The sender's address; frames that are not IP have none.
     pub source: Option<IpAddr>,
     pub destination: Option<IpAddr>,
+    /// The sender's address in the frame; devices without Ethernet have none.
+    pub source_mac: Option<MacAddress>,
+    pub destination_mac: Option<MacAddress>,
     /// The sender's port; later fragments and protocols without ports have none.
     pub source_port: Option<u16>,
     pub destination_port: Option<u16>,
@@ -38,7 +42,9 @@ pub struct Matcher {
     pub cgroup: Option<String>,
     /// The address of one end is in this network.
     pub address: Option<Network>,
-    /// The port of one end is in this range; the same end as for `address` if both are given.
+    /// The address of one end in the frame; the same end as for `address` if both are given.
+    pub mac: Option<MacAddress>,
+    /// The port of one end is in this range; the same end as for `address` and `mac` if they are given.
     pub ports: Option<RangeInclusive<u16>>,
     pub protocol: Option<IpProtocol>,
     /// `SO_PRIORITY` of the socket.
@@ -53,8 +59,9 @@ pub struct Matcher {
 
 impl Matcher {
     pub fn matches(&self, facts: &Facts<'_>) -> bool {
-        let end = |address: Option<IpAddr>, port: Option<u16>| {
+        let end = |address: Option<IpAddr>, mac: Option<MacAddress>, port: Option<u16>| {
             self.address.is_none_or(|network| address.is_some_and(|address| network.contains(address)))
+                && self.mac.is_none_or(|wanted| mac == Some(wanted))
                 && self.ports.as_ref().is_none_or(|ports| port.is_some_and(|port| ports.contains(&port)))
         };
         self.cgroup.as_deref().is_none_or(|path| facts.cgroup.is_some_and(|cgroup| is_within(cgroup, path)))
@@ -63,7 +70,8 @@ impl Matcher {
             && self.mark.is_none_or(|mark| facts.mark == Some(mark))
             && self.dscp.is_none_or(|dscp| facts.dscp == Some(dscp))
             && self.vlan.is_none_or(|vlan| facts.vlan == Some(vlan))
-            && (end(facts.source, facts.source_port) || end(facts.destination, facts.destination_port))
+            && (end(facts.source, facts.source_mac, facts.source_port)
+                || end(facts.destination, facts.destination_mac, facts.destination_port))
     }
 
     /// Returns whether this matcher, condition by condition, matches every packet that `other` matches.
@@ -73,6 +81,7 @@ impl Matcher {
         }
         part(self.cgroup.as_ref(), other.cgroup.as_ref(), |ours, theirs| is_within(theirs, ours))
             && part(self.address.as_ref(), other.address.as_ref(), |ours, theirs| ours.contains_all(*theirs))
+            && part(self.mac.as_ref(), other.mac.as_ref(), PartialEq::eq)
             && part(self.ports.as_ref(), other.ports.as_ref(), |ours, theirs| {
                 ours.contains(theirs.start()) && ours.contains(theirs.end())
             })
@@ -256,6 +265,9 @@ impl fmt::Display for Matcher {
         }
         if let Some(address) = self.address {
             parts.push(format!("address = \"{address}\""));
+        }
+        if let Some(mac) = self.mac {
+            parts.push(format!("mac = \"{mac}\""));
         }
         match &self.ports {
             Some(ports) if ports.start() == ports.end() => parts.push(format!("port = {}", ports.start())),

@@ -4,6 +4,8 @@
 //! ```toml
 //! rate = "100mbit"            # the rate of the link
 //! default = "rest"            # the class of packets that no match names; made if it is not declared
+//! overhead = 18               # the link adds these bytes to each frame of the device; 0 if left out
+//! atm = true                  # and carries it in ATM cells
 //!
 //! [class.video]
 //! weight = 3                  # relative to its siblings; 1 if left out
@@ -22,7 +24,7 @@
 //! sockets = { from = ["alice", 1000], max = 500, weight = "1..100" }
 //!
 //! [class.voice]               # by fields that other programs and switches set
-//! match = [{ dscp = "ef" }, { mark = 0x10 }, { vlan = 5 }]
+//! match = [{ dscp = "ef" }, { mark = 0x10 }, { vlan = 5 }, { mac = "02:00:5e:10:00:01" }]
 //!
 //! [cpu]                       # shares of processor time of the control groups that classes match
 //! live = 3
@@ -43,7 +45,9 @@
 mod check;
 mod dscp;
 mod error;
+mod framing;
 mod index;
+mod mac;
 mod matcher;
 mod read;
 mod shadow;
@@ -53,7 +57,9 @@ mod units;
 
 pub use dscp::Dscp;
 pub use error::PolicyError;
+pub use framing::LinkFraming;
 pub use index::SoleCondition;
+pub use mac::MacAddress;
 pub use matcher::{Facts, IpProtocol, Matcher, Network, NetworkError};
 pub use subscribers::{RateColumns, SubscribersError, SubscribersFile, WithSubscribers};
 pub use unisono_text::Position;
@@ -107,6 +113,8 @@ pub struct Policy {
     pub text: String,
     /// The rate of the link.
     pub rate: Rate,
+    /// The bytes that the rate is charged for a packet.
+    pub framing: LinkFraming,
     pub hierarchy: Hierarchy,
     /// The class of packets that no rule matches; a leaf.
     pub default: ClassId,

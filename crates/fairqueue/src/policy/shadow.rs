@@ -62,6 +62,8 @@ impl EarlierRules {
                         let facts = Facts {
                             source: address,
                             destination: address,
+                            source_mac: rule.mac,
+                            destination_mac: rule.mac,
                             source_port: port,
                             destination_port: port,
                             protocol,

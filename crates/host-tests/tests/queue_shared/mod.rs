@@ -57,7 +57,7 @@ fn printed(program: &str, words: &[&str]) -> String {
 pub(crate) fn seen() -> String {
     let ask = |what: &str| printed("tc", &[what, "show", "dev", DEVICE]);
     let link = printed("ip", &["-d", "link", "show", DEVICE]);
-    let most = link.split_whitespace().skip_while(|word| !word.starts_with("gso_max_size")).take(2);
+    let most = link.split_whitespace().skip_while(|word| !word.starts_with("gso_max_size")).take(4);
     settled(&[ask("qdisc"), ask("class"), most.collect::<Vec<_>>().join(" ")].concat())
 }
 

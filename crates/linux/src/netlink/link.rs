@@ -16,6 +16,7 @@ const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MTU: u16 = 4;
+const GSO_MAX_SEGMENTS: u16 = 40;
 const GSO_MAX_SIZE: u16 = 41;
 const GSO_IPV4_MAX_SIZE: u16 = 63;
 const LOWER: u16 = 5;
@@ -143,12 +144,16 @@ pub struct NetworkDevice {
     pub name: String,
     /// Whether the device can carry frames.
     pub carrier: Carrier,
+    /// Whether its frames begin with a header of Ethernet.
+    pub has_ethernet: bool,
     /// The longest packet that the device carries in a frame, in bytes.
     pub mtu: u32,
     /// The longest packet that the kernel passes to the device for segmentation, in bytes.
     pub gso_max_size: u64,
     /// The same limit for IPv4, if the kernel has a separate one (6.3 and later).
     pub gso_ipv4_max_size: Option<u64>,
+    /// The most frames in such a packet (`gso_max_segs`), if the kernel reports it.
+    pub gso_max_segments: Option<u32>,
     /// The kind of a device that the kernel made (`veth`, `bridge`, `bond`, ...). `None`: hardware.
     pub kind: Option<String>,
     /// The bridge or bond that the device is a port of.
@@ -171,14 +176,22 @@ pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
     let request = NetlinkRequest::new("list the devices".to_owned(), READ_LINKS, TABLE, &head(None, 0, 0));
     let entries = socket.table(&request, 16)?;
     let link = |entry: &super::message::Entry| {
+        // struct ifinfomsg: family, padding, type
+        let [_, _, kind @ ..] = entry.word(0).to_ne_bytes();
         Some(NetworkDevice {
             index: Index(entry.word(4)),
             name: text(entry.attribute(NAME)?),
+            // ARPHRD_ETHER and ARPHRD_LOOPBACK
+            has_ethernet: matches!(u16::from_ne_bytes(kind), 1 | 772),
             carrier: Carrier::from_flags(entry.word(8)),
             mtu: entry.attribute(MTU).and_then(number).and_then(|mtu| u32::try_from(mtu).ok())?,
             // kernels before 4.16 do not report it, and use this value
             gso_max_size: entry.attribute(GSO_MAX_SIZE).and_then(number).unwrap_or(65_536),
             gso_ipv4_max_size: entry.attribute(GSO_IPV4_MAX_SIZE).and_then(number),
+            gso_max_segments: entry
+                .attribute(GSO_MAX_SEGMENTS)
+                .and_then(number)
+                .and_then(|max| u32::try_from(max).ok()),
             kind: entry.attribute(LINK_INFO).and_then(|info| attribute(info, KIND)).map(text),
             master: entry.attribute(MASTER).and_then(number).map(|index| Index(index as u32)),
             lower: entry.attribute(LOWER).and_then(number).map(|index| Index(index as u32)),
@@ -205,14 +218,23 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
     Ok(dropped.unwrap_or_default())
 }
 
-/// Limits the longest packet that the kernel passes to a device for segmentation. Connections that are
+/// Limits the longest packet that the kernel passes to a device for segmentation, and the frames in it if
+/// `segments` is given. Connections that are
 /// already open may still produce longer packets; the kernel segments them before they reach the device.
-pub fn limit(device: Index, gso_max_size: u32, gso_ipv4_max_size: Option<u32>) -> NetlinkRequest {
+pub fn limit(
+    device: Index,
+    gso_max_size: u32,
+    gso_ipv4_max_size: Option<u32>,
+    segments: Option<u32>,
+) -> NetlinkRequest {
     let what = format!("limit packets of device {} to {gso_max_size} bytes", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
     request.attribute(GSO_MAX_SIZE, &gso_max_size.to_ne_bytes());
     if let Some(max) = gso_ipv4_max_size {
         request.attribute(GSO_IPV4_MAX_SIZE, &max.to_ne_bytes());
+    }
+    if let Some(max) = segments {
+        request.attribute(GSO_MAX_SEGMENTS, &max.to_ne_bytes());
     }
     request
 }

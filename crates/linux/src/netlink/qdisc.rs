@@ -65,6 +65,51 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
     Ok(queue.and_then(|queue| number(queue.get(8..12)?)).unwrap_or_default())
 }
 
+/// The length that a device's root discipline and all its classes count for a packet: tc-stab(8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CountedSize {
+    /// The bytes to add to each packet.
+    pub overhead: i32,
+    /// Whether packets are then counted in whole ATM cells of 53 bytes, which carry 48.
+    pub atm: bool,
+}
+
+impl CountedSize {
+    fn attribute(self, request: &mut NetlinkRequest) {
+        const SIZES: u16 = 8;
+        const BASE: u16 = 1;
+        const DATA: u16 = 2;
+        // The kernel divides lengths by 2^4. A cell carries three such pieces. The table continues beyond its
+        // end by multiples of its last entry, so a table of whole cells is exact for all lengths.
+        const CELLS: u16 = 32;
+        let cells: Vec<u16> = (1..=CELLS).flat_map(|cells| [cells * 53; 3]).collect();
+        let (pieces, shift, align): (&[u16], u8, i16) = if self.atm { (&cells, 4, -1) } else { (&[], 0, 0) };
+        // struct tc_sizespec: log of a cell, log of a size, alignment, overhead, link layer, minimum packet,
+        // greatest packet, entries of the table
+        let mut base = vec![shift, 0];
+        base.extend(align.to_ne_bytes());
+        base.extend(self.overhead.to_ne_bytes());
+        base.extend([0, 0, 0, u32::try_from(pieces.len()).unwrap_or(0)].map(u32::to_ne_bytes).concat());
+        request.nest(SIZES, |sizes| {
+            sizes.attribute(BASE, &base);
+            if !pieces.is_empty() {
+                sizes.attribute(DATA, &pieces.iter().flat_map(|size| size.to_ne_bytes()).collect::<Vec<_>>());
+            }
+        });
+    }
+}
+
+/// Makes a root discipline count other lengths for packets that come from now on; `None`: their own lengths.
+pub fn count_size(device: Index, handle: u32, kind: &str, size: Option<CountedSize>) -> NetlinkRequest {
+    let what = format!("change the counted lengths of packets of device {}", device.0);
+    let mut request = NetlinkRequest::new(what, NEW_QDISC, 0, &head(device, handle, ROOT, 0));
+    request.text(KIND, kind);
+    if let Some(size) = size {
+        size.attribute(&mut request);
+    }
+    request
+}
+
 /// Makes a discipline, in place of the present one if there is one; also makes a removed discipline again.
 pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
     let what = format!("add the queueing discipline {} to device {}", qdisc.kind, device.0);
@@ -206,6 +251,41 @@ pub fn fifo(device: Index, class: u32, room: Room) -> NetlinkRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Counts as the kernel does (`__qdisc_calculate_pkt_len`), with the bytes of the request.
+    fn counted(request: &NetlinkRequest, packet: i32) -> i32 {
+        let mut bytes = Vec::new();
+        request.write(1, true, &mut bytes);
+        let sizes = attribute(&bytes[36..], 8).expect("a table of sizes");
+        let base = attribute(sizes, 1).expect("a structure");
+        let word = |at: usize| i32::from_ne_bytes(base[at..at + 4].try_into().expect("four bytes"));
+        assert_eq!((base.len(), word(8), word(12), word(16)), (24, 0, 0, 0));
+        let (align, length) = (i16::from_ne_bytes([base[2], base[3]]), packet + word(4));
+        let Ok(entries @ 1..) = usize::try_from(word(20)) else { return length.max(1) };
+        let data = attribute(sizes, 2).expect("the table");
+        assert_eq!(data.len(), 2 * entries);
+        let entry = |at: usize| i32::from(u16::from_ne_bytes([data[2 * at], data[2 * at + 1]]));
+        let slot = usize::try_from((length + i32::from(align)).max(0) >> base[0]).expect("positive");
+        let length = match slot < entries {
+            true => entry(slot),
+            false => entry(entries - 1) * (slot / entries) as i32 + entry(slot % entries),
+        };
+        (length << base[1]).max(1)
+    }
+
+    #[test]
+    fn the_kernel_counts_whole_cells_for_packets_of_every_length() {
+        for overhead in [-64, 0, 18, 256] {
+            for atm in [false, true] {
+                let request = count_size(Index(7), 0x556e_0000, "htb", Some(CountedSize { overhead, atm }));
+                for packet in 0..70_000 {
+                    let bytes = (packet + overhead).max(1);
+                    let expected = if atm { (bytes + 47) / 48 * 53 } else { bytes };
+                    assert_eq!(counted(&request, packet), expected, "{packet} {overhead} {atm}");
+                }
+            }
+        }
+    }
 
     /// The expected bytes are those that `tc qdisc replace dev DEV parent 556e:2 fq_codel target 5ms interval
     /// 100ms ecn ce_threshold 1ms memory_limit 4096` sends on a little-endian machine.

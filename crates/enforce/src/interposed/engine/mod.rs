@@ -26,8 +26,8 @@ use unisono_fairqueue::{
 };
 use unisono_linux::clock::{Duration, Instant};
 
-/// The greatest lateness of the worker that is made up for. (The rate counts whole frames with their Ethernet
-/// header, without preamble, checksum and gap, as HTB does.)
+/// The greatest lateness of the worker that is made up for. (Unless the policy says otherwise, the rate
+/// counts whole frames with their Ethernet header, without preamble, checksum and gap, as HTB does.)
 const MAX_LATENESS: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -148,7 +148,8 @@ impl<F> Engine<F> {
             }
             self.is_resting = false;
         }
-        let packet = Packet::new(length, WaitingFrame { arrival: now, frame });
+        let charged = self.parts.policy.framing.charged(length);
+        let packet = Packet::new(charged, WaitingFrame { arrival: now, frame });
         let taken = match &mut self.queue {
             EngineQueue::Fair(queue) => {
                 let leaf = self.parts.layout.leaf(queue.hierarchy(), class, flow);

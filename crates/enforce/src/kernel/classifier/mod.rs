@@ -23,10 +23,12 @@
 //! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
 
 mod keys;
+mod macs;
 
 use super::socket_leaves::CLASS_WORD;
 use crate::containers::TC_INDEX;
 use keys::KeyedRules;
+use macs::{mac_matches, read_macs};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -69,11 +71,13 @@ const GO_ON: i32 = -1;
 const NONE: i32 = 256;
 const HAS_PORTS: u64 = 1 << 32;
 /// Places on the stack, from the top down: the IP header, 40 bytes; bytes read after it, 8 bytes; the
-/// outermost VLAN number, 8 bytes; then the sender's control group at each depth, 8 bytes each.
+/// outermost VLAN number, 8 bytes; both addresses of the frame, 16 bytes; then the sender's control group at
+/// each depth, 8 bytes each.
 const HEADER: i16 = -40;
 const MORE: i16 = -48;
 const VLAN: i16 = -56;
-const CGROUPS: i16 = -64;
+const MACS: i16 = -72;
+const CGROUPS: i16 = -80;
 /// More than any VLAN number.
 const NO_VLAN: i32 = 1 << 12;
 /// Places on the stack below the control groups: the fields that all fragments of a packet share
@@ -97,7 +101,7 @@ const MAX_TAGS: usize = 4;
 /// The most extension headers of IPv6 that are skipped.
 const MAX_EXTENSIONS: usize = 6;
 /// The most depths of control groups that fit on the stack.
-pub(super) const MAX_DEPTHS: usize = 44;
+pub(super) const MAX_DEPTHS: usize = 42;
 
 /// A control group's depth (the root is 0), and its number.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -204,6 +208,9 @@ fn write_after(
     if policy.rules.iter().any(|rule| rule.matcher.vlan.is_some()) {
         read_vlan(&mut code);
     }
+    if policy.rules.iter().any(|rule| rule.matcher.mac.is_some()) {
+        read_macs(&mut code);
+    }
     for depth in &depths {
         code.copy(R1, PACKET).set(R2, depth.cast_signed()).call(ANCESTOR_CGROUP);
         code.store(STACK, slot(*depth), R0);
@@ -221,7 +228,7 @@ fn write_after(
             conclude_if_found(&mut code, place, fragments, end);
         }
         let next = code.label();
-        let Matcher { cgroup, address, ports, protocol, priority, mark, dscp, vlan } = &rule.matcher;
+        let Matcher { cgroup, address, mac, ports, protocol, priority, mark, dscp, vlan } = &rule.matcher;
         if let Some(place) = cgroup.as_ref().and_then(|cgroup| cgroups.get(cgroup)) {
             cgroup_matches(&mut code, place, slot(place.depth), next);
         }
@@ -243,10 +250,12 @@ fn write_after(
             dscp_matches(&mut code, *dscp, next);
         }
         let ports = ports.as_ref().map(|ports| (*ports.start(), *ports.end()));
-        if address.is_some() || ports.is_some() {
+        if address.is_some() || mac.is_some() || ports.is_some() {
             let (other, matched) = (code.label(), code.label());
+            mac_matches(&mut code, Side::Source, *mac, other);
             side_matches(&mut code, Side::Source, *address, ports, other);
             code.jump(matched).here(other);
+            mac_matches(&mut code, Side::Destination, *mac, next);
             side_matches(&mut code, Side::Destination, *address, ports, next);
             code.here(matched);
         }

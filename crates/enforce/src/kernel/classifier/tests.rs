@@ -6,7 +6,7 @@ use proptest::option::weighted as maybe;
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use unisono_fairqueue::Facts;
+use unisono_fairqueue::{Facts, MacAddress};
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::process::is_root;
 
@@ -50,7 +50,8 @@ enum Before {
 fn frame(facts: &Facts<'_>, before: &Before) -> Vec<u8> {
     let carries = facts.protocol.map_or(0, |protocol| protocol.0);
     let field = facts.dscp.map_or(0, |dscp| dscp.number() << 2 | 1);
-    let mut frame = vec![2; 12];
+    let mac = |mac: Option<MacAddress>| mac.map_or([2; 6], MacAddress::bytes);
+    let mut frame = [mac(facts.destination_mac), mac(facts.source_mac)].concat();
     let mut ports = [facts.source_port, facts.destination_port]
         .iter()
         .flat_map(|port| port.unwrap_or(7).to_be_bytes())
@@ -92,6 +93,12 @@ fn frame(facts: &Facts<'_>, before: &Before) -> Vec<u8> {
     frame
 }
 
+fn macs() -> impl Strategy<Value = MacAddress> {
+    // they differ in the first, a middle or the last byte
+    let bytes = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 3], [2, 0, 0, 0, 9, 1], [6, 0, 0, 0, 0, 1]];
+    (0..bytes.len()).prop_map(move |at| MacAddress::new(bytes[at]).expect("not zero"))
+}
+
 fn matchers() -> impl Strategy<Value = Matcher> {
     let network = prop_oneof![
         (0_u8..8, 28_u8..=32).prop_map(|(last, prefix)| (Ipv4Addr::new(10, 0, 0, last).into(), prefix)),
@@ -109,10 +116,11 @@ fn matchers() -> impl Strategy<Value = Matcher> {
     let dscp =
         prop_oneof![Just(0), Just(46), Just(63)].prop_map(|number| Dscp::new(number).expect("below 64"));
     let parts = (maybe(0.6, network), maybe(0.5, ports), maybe(0.3, protocol), maybe(0.3, priority));
-    (parts, maybe(0.3, mark), maybe(0.3, dscp)).prop_map(
-        |((address, ports, protocol, priority), mark, dscp)| Matcher {
+    (parts, maybe(0.3, mark), maybe(0.3, dscp), maybe(0.3, macs())).prop_map(
+        |((address, ports, protocol, priority), mark, dscp, mac)| Matcher {
             cgroup: None,
             address,
+            mac,
             ports,
             protocol,
             priority,
@@ -149,14 +157,22 @@ fn packets() -> impl Strategy<Value = (Facts<'static>, Before)> {
     let priority = prop_oneof![Just(0_u32), Just(6), Just(u32::MAX), Just(7)];
     let mark = prop_oneof![Just(0_u32), Just(1), Just(1 << 31)];
     let dscp = prop_oneof![Just(0), Just(46), Just(63), Just(7)].prop_map(Dscp::new);
-    (ends, (1_u16..9, 1_u16..9), protocol, (priority, mark, dscp), before).prop_map(
-        |((source, destination), (from, to), protocol, (priority, mark, dscp), before)| {
+    (ends, (1_u16..9, 1_u16..9), protocol, (priority, mark, dscp, macs(), macs()), before).prop_map(
+        |(
+            (source, destination),
+            (from, to),
+            protocol,
+            (priority, mark, dscp, source_mac, destination_mac),
+            before,
+        )| {
             let protocol = source.map(|_| protocol);
             let has_ports =
                 protocol.is_some_and(IpProtocol::has_ports) && !matches!(before, Before::Fragment(_));
             let facts = Facts {
                 source,
                 destination,
+                source_mac: Some(source_mac),
+                destination_mac: Some(destination_mac),
                 source_port: has_ports.then_some(from),
                 destination_port: has_ports.then_some(to),
                 protocol,

@@ -40,6 +40,7 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
         direction: TrafficDirection::Out,
         at_ns: unisono_linux::clock::now().as_nanos(),
         rate: policy.rate,
+        framing: policy.framing,
         classes: tree.classes().skip(1).map(class).collect(),
     }
 }

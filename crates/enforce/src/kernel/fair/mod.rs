@@ -120,6 +120,12 @@ impl FairQueue {
                 .to_owned();
             return Err(Error::BackendUnsupported { what });
         }
+        if !policy.framing.is_plain() {
+            let what =
+                "`overhead` and `atm` are kept by --kernel-queue htb and by the interposed backend only"
+                    .to_owned();
+            return Err(Error::BackendUnsupported { what });
+        }
         refuse_sockets(policy, "the kernel's own classes (--kernel-queue htb)")?;
         self.site.notes.extend(super::htb_classes::ignored_notes(policy));
         for (id, class) in tree.classes() {

@@ -21,12 +21,12 @@
 use super::in_force::ClassesInForce;
 use super::socket_leaves::{FIRST_LEAF, SocketLeaf};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use unisono_fairqueue::{Class, ClassId, Flows, Limit, Order, Overflow, Policy};
+use unisono_fairqueue::{Class, ClassId, Flows, Limit, LinkFraming, Order, Overflow, Policy};
 use unisono_linux::clock::Duration;
 use unisono_linux::netlink::NetlinkRequest;
 use unisono_linux::netlink::htb::{self, ByteRate};
 use unisono_linux::netlink::link::Index;
-use unisono_linux::netlink::qdisc::{self, FairCodel, Room};
+use unisono_linux::netlink::qdisc::{self, CountedSize, FairCodel, Room};
 
 /// The discipline's number: `Un` in ASCII as the major number.
 pub(super) const HANDLE: u32 = 0x556e_0000;
@@ -60,6 +60,10 @@ const MAX_MEMORY: u64 = 32 << 20;
 const FRAME: u64 = 1514;
 /// The quanta that `tc` accepts: the bytes of a tenth of a second, within these bounds.
 const PLAIN_QUANTUM: std::ops::RangeInclusive<u64> = 1000..=200_000;
+
+/// The limit of `overhead` and `atm` for packets that the kernel has merged.
+pub(super) const MERGED_NOTE: &str = "packets that arrive merged count `overhead` once for all of them; to have it counted \
+     for each, switch merging off where they arrive: ethtool -K DEV gro off";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tuning {
@@ -273,6 +277,18 @@ fn parts_of_sockets(
     parts
 }
 
+/// Returns the most frames in a packet of this host, if they are limited: the kernel adds an overhead once to
+/// a packet, however many frames the device makes of it.
+pub(super) fn max_segments(policy: &Policy) -> Option<u32> {
+    (!policy.framing.is_plain()).then_some(1)
+}
+
+/// Returns the lengths that the kernel counts for packets; `None`: their own lengths.
+pub(super) fn counted_size(policy: &Policy) -> Option<CountedSize> {
+    let LinkFraming { overhead, atm, .. } = policy.framing;
+    (!policy.framing.is_plain()).then(|| CountedSize { overhead: overhead.into(), atm })
+}
+
 /// Returns the classes of a policy, parents first, and the leaves of these sockets. Classes `in_force` keep
 /// rates and turns that deviate little from the policy.
 pub(super) fn plan(
@@ -285,7 +301,10 @@ pub(super) fn plan(
 ) -> Vec<PlannedClass> {
     let tree = &policy.hierarchy;
     // the kernel counts a packet with the headers of the frames that it is segmented into
-    let with_headers = |longest| longest + longest / 16 + FRAME;
+    let with_headers = |longest: u64| {
+        let length = longest + longest / 16 + FRAME;
+        u32::try_from(length).map_or(length, |length| policy.framing.charged(length).into())
+    };
     let longest = Longest { sent: with_headers(longest.sent), arriving: with_headers(longest.arriving) };
     let arriving = longest.arriving;
     let parts: Vec<Vec<(u16, f64)>> =

@@ -35,6 +35,15 @@ fn rates_follow_the_weights_and_ceilings_the_policy() {
 }
 
 #[test]
+fn a_turn_and_a_queue_hold_the_longest_packet_as_it_is_charged() {
+    let in_cells = Policy::parse("rate = \"1mbit\"\natm = true\n[class.a]\n").expect("it is sound");
+    let plan = planned(&in_cells);
+    let charged = 386 * 53; // 18,514 bytes in cells of 48
+    assert_eq!(plan[1].class.quantum, charged);
+    assert_eq!(plan[1].leaf, Some(LeafDiscipline::Together(Room::Bytes(2 * charged))));
+}
+
+#[test]
 fn the_longest_packet_takes_a_quarter_of_a_millisecond_and_a_turn_is_no_shorter_than_it() {
     let longest = |rate: &str, now| {
         let policy = Policy::parse(&format!("rate = \"{rate}\"")).expect("it is sound");

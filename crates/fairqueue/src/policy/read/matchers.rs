@@ -2,12 +2,13 @@
 
 use super::super::dscp::Dscp;
 use super::super::error::{Mistake, meant, wrong};
+use super::super::mac::MacAddress;
 use super::super::matcher::{IpProtocol, Matcher, Network};
 use super::{Placed, WrittenValue, entries, kind, number_of, start, text_of};
 use std::ops::RangeInclusive;
 use toml::de::{DeArray, DeValue};
 
-const PARTS: [&str; 8] = ["cgroup", "address", "port", "protocol", "priority", "mark", "dscp", "vlan"];
+const PARTS: [&str; 9] = ["cgroup", "address", "mac", "port", "protocol", "priority", "mark", "dscp", "vlan"];
 
 pub(super) fn read_matchers(value: &WrittenValue<'_>) -> Result<Vec<Placed<Matcher>>, Mistake> {
     let DeValue::Array(list) = value.get_ref() else {
@@ -30,6 +31,7 @@ fn read_matcher(value: &WrittenValue<'_>) -> Result<Placed<Matcher>, Mistake> {
         match key {
             "cgroup" => matcher.cgroup = Some(read_cgroup(value)?),
             "address" => matcher.address = Some(read_network(value)?),
+            "mac" => matcher.mac = Some(read_mac(value)?),
             "port" => (matcher.ports, ports_at) = (Some(read_ports(value)?), at),
             "protocol" => matcher.protocol = Some(read_protocol(value)?),
             "priority" => {
@@ -152,6 +154,16 @@ fn read_dscp(value: &WrittenValue<'_>) -> Result<Dscp, Mistake> {
         },
         Ok,
     )
+}
+
+fn read_mac(value: &WrittenValue<'_>) -> Result<MacAddress, Mistake> {
+    let text = text_of("mac", "the address of an Ethernet device", value)?;
+    text.value.parse().or_else(|()| {
+        wrong(
+            text.at,
+            format!("mac: {:?} is no address; write one as in \"02:00:5e:10:00:01\"", text.value),
+        )
+    })
 }
 
 fn read_vlan(value: &WrittenValue<'_>) -> Result<u16, Mistake> {

@@ -9,10 +9,10 @@ pub(super) use disk::WrittenDisk;
 pub(super) use row_classes::{CLASS_LINES, HEADING, write_class};
 pub(super) use sockets::WrittenSockets;
 
-use super::Flows;
 use super::error::{Mistake, meant, wrong};
 use super::matcher::Matcher;
 use super::units;
+use super::{Flows, LinkFraming};
 use crate::hierarchy::{Limit, Order, Overflow};
 use crate::rate::Rate;
 use crate::weight::Weight;
@@ -27,6 +27,7 @@ use unisono_time::Duration;
 const MIN_BYTES: u64 = 1514;
 /// The most levels of classes in a policy.
 pub(super) const MAX_DEPTH: usize = 64;
+const POLICY_KEYS: [&str; 8] = ["rate", "overhead", "atm", "default", "class", "cpu", "io", "disk"];
 const KEYS: [&str; 11] = [
     "weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "ecn", "match", "parent",
     "sockets",
@@ -42,6 +43,7 @@ pub(super) struct Placed<T> {
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) rate: Rate,
+    pub(super) framing: LinkFraming,
     pub(super) default: Option<Placed<String>>,
     pub(super) classes: Vec<WrittenClass>,
     pub(super) cpu: Option<Vec<(Placed<String>, Weight)>>,
@@ -119,9 +121,12 @@ fn read_toml(text: &str) -> Result<Written, Mistake> {
     })?;
     let (mut rate, mut default, mut classes, mut disk) = (None, None, Vec::new(), Vec::new());
     let (mut cpu, mut io) = (None, None);
+    let mut framing = LinkFraming::default();
     for (key, at, value) in entries(document.get_ref()) {
         match key {
             "rate" => rate = Some(read_rate("rate", value)?.value),
+            "overhead" => framing.overhead = read_overhead(value)?,
+            "atm" => framing.atm = read_atm(value)?,
             "default" => default = Some(text_of("default", "the name of a class", value)?),
             "class" => {
                 for (name, at, value) in entries(table_of("class", value)?) {
@@ -132,20 +137,14 @@ fn read_toml(text: &str) -> Result<Written, Mistake> {
             "io" => io = Some(read_group_shares("io", value)?),
             "disk" => disk = read_disk(value)?,
             _ => {
-                return wrong(
-                    at,
-                    format!(
-                        "unknown key `{key}`; {}",
-                        meant(key, &["rate", "default", "class", "cpu", "io", "disk"])
-                    ),
-                );
+                return wrong(at, format!("unknown key `{key}`; {}", meant(key, &POLICY_KEYS)));
             }
         }
     }
     let Some(rate) = rate else {
         return wrong(0, "the policy does not say what the link carries; write, say, rate = \"100mbit\"");
     };
-    Ok(Written { rate, default, classes, cpu, io, disk })
+    Ok(Written { rate, framing, default, classes, cpu, io, disk })
 }
 
 fn read_class(
@@ -268,6 +267,31 @@ fn read_rate(key: &str, value: &WrittenValue<'_>) -> Result<Placed<Rate>, Mistak
     match text.value.parse() {
         Ok(rate) => Ok(Placed { value: rate, at: text.at }),
         Err(error) => wrong(text.at, format!("{key}: {error}")),
+    }
+}
+
+fn read_overhead(value: &WrittenValue<'_>) -> Result<i16, Mistake> {
+    let number = match value.get_ref() {
+        DeValue::Integer(number) => i16::from_str_radix(number.as_str(), number.radix()).ok(),
+        _ => None,
+    };
+    let (min, max) = (LinkFraming::OVERHEADS.start(), LinkFraming::OVERHEADS.end());
+    number.filter(|number| LinkFraming::OVERHEADS.contains(number)).map_or_else(
+        || {
+            let what = format!(
+                "overhead: expected a whole number of bytes, from {min} to {max}, that the link adds to each packet, not {}",
+                kind(value.get_ref())
+            );
+            wrong(start(value), what)
+        },
+        Ok,
+    )
+}
+
+fn read_atm(value: &WrittenValue<'_>) -> Result<bool, Mistake> {
+    match value.get_ref() {
+        DeValue::Boolean(atm) => Ok(*atm),
+        other => wrong(start(value), format!("atm: expected true or false, not {}", kind(other))),
     }
 }
 
