@@ -11,8 +11,8 @@
 //! and the class is served out of turn only while it is ahead of its share by at most [`Disk::ahead`] bytes.
 //! Before the scheduler serves any other request, it computes the slack of the real-time requests of all
 //! classes together: how long the disk can do other work and still serve each of them by its deadline, given
-//! the speed of the disk ([`Disk`]). A sweep takes only the requests that were waiting when it began, so every
-//! request is served in the end.
+//! the speed of the disk ([`Disk`]). A sweep takes only the requests that were waiting when it began, so
+//! every request is served in the end.
 //!
 //! The scheduler is pure logic: time is an argument, and the caller sends the requests to the disk. Several
 //! requests may be at the disk at the same time. The virtual time is then the start tag of the request that

@@ -8,13 +8,11 @@
 //!
 //! Cost: the kernel describes a class with its queue in some microseconds.
 
-use super::htb_classes::{LeafDiscipline, PlannedClass, class_handle};
 use super::site::HostDevice;
 use std::collections::HashMap;
+use unisono_linux::netlink::Refused;
 use unisono_linux::netlink::htb::{self, ByteRate, HtbClass};
-use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::qdisc::{self, Qdisc};
-use unisono_linux::netlink::{NetlinkRequest, Refused};
 
 /// The part by which a class's guaranteed rate may deviate from the policy. Chosen, not measured: as much as
 /// the shares of the kernel's classes deviate anyway.
@@ -31,9 +29,10 @@ pub(super) struct ClassesInForce {
 }
 
 impl ClassesInForce {
-    pub(super) fn read(host: &mut HostDevice) -> Result<Self, Refused> {
+    /// Reads the classes of the discipline with this handle, whose root class has no parent in the kernel.
+    pub(super) fn read(host: &mut HostDevice, root: u32) -> Result<Self, Refused> {
         let own_parent = |class: HtbClass| match class.parent {
-            qdisc::ROOT => HtbClass { parent: class_handle(0), ..class },
+            qdisc::ROOT => HtbClass { parent: root, ..class },
             _ => class,
         };
         let classes = htb::classes(&mut host.socket, host.queue)?.into_iter().map(own_parent);
@@ -57,25 +56,13 @@ impl ClassesInForce {
         nearby(now, wanted, MAX_QUANTUM_DEVIATION)
     }
 
-    /// Returns the requests that make or change the classes that differ, and then those for their queues.
-    pub(super) fn requests(&self, plan: &[PlannedClass], device: Index) -> Vec<NetlinkRequest> {
-        let classes = plan.iter().filter(|planned| !self.has_class(planned));
-        let leaves = plan.iter().filter(|planned| !self.has_leaf(planned));
-        let classes = classes.map(|planned| planned.request(device));
-        classes.chain(leaves.filter_map(|planned| planned.leaf_request(device))).collect()
+    pub(super) fn class(&self, number: u32) -> Option<&HtbClass> {
+        self.classes.get(&number)
     }
 
-    fn has_class(&self, planned: &PlannedClass) -> bool {
-        self.classes.get(&planned.class.number) == Some(&planned.class.as_reported())
-    }
-
-    fn has_leaf(&self, planned: &PlannedClass) -> bool {
-        let found = self.leaves.get(&planned.class.number);
-        match planned.leaf {
-            None => true,
-            Some(LeafDiscipline::Together(room)) => found.is_some_and(|leaf| room.describes(leaf)),
-            Some(LeafDiscipline::Fair(codel)) => found.is_some_and(|leaf| codel.describes(leaf)),
-        }
+    /// Returns the discipline of the queue of this leaf.
+    pub(super) fn leaf(&self, number: u32) -> Option<&Qdisc> {
+        self.leaves.get(&number)
     }
 }
 

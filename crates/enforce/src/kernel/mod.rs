@@ -9,9 +9,9 @@
 //! ```
 //! A first policy replaces the device's discipline; packets that wait there are lost. A further policy
 //! changes the existing classes that differ ([`in_force`]): the classifier is replaced in one step, and
-//! removed classes are served until they are empty, for at most 3 s, so normally no packet is lost. (Packets of a class that has moved may
-//! leave before packets that wait in its old place.) A policy takes effect when the classifier is attached,
-//! about a millisecond after the first step.
+//! removed classes are served until they are empty, for at most 3 s, so normally no packet is lost. (Packets
+//! of a class that has moved may leave before packets that wait in its old place.) A policy takes effect when
+//! the classifier is attached, about a millisecond after the first step.
 //!
 //! [`Kernel::notes`] lists the parts of a policy that this backend cannot enforce: deadlines, limits at inner
 //! classes, dropping from the longest queue. Unused capacity is lent by weight among the leaves below one
@@ -245,7 +245,7 @@ impl Kernel {
         }
         self.site.notes.extend(htb_classes::too_long_notes(policy, longest.arriving));
         let in_force = match before {
-            Some(_) => ClassesInForce::read(host)?,
+            Some(_) => ClassesInForce::read(host, htb_classes::HANDLE)?,
             None => ClassesInForce::default(),
         };
         let plan = htb_classes::plan(policy, &numbers, longest, self.tuning, &leaves, &in_force);

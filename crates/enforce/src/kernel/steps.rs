@@ -181,7 +181,7 @@ pub(super) fn steps<'a>(
         asked.push(htb::root(device, HANDLE, wanted.default));
     }
     asked.push(qdisc::count_size(device, HANDLE, "htb", wanted.counted_size));
-    asked.extend(wanted.in_force.requests(&wanted.plan, device));
+    asked.extend(htb_classes::changes(&wanted.plan, &wanted.in_force, device));
     asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), CLASSIFIER));
     let removed = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers));
     gone.extend(removed.into_iter().flatten().map(htb_classes::class_handle));

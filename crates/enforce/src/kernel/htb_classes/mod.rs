@@ -289,6 +289,28 @@ pub(super) fn counted_size(policy: &Policy) -> Option<CountedSize> {
     (!policy.framing.is_plain()).then(|| CountedSize { overhead: overhead.into(), atm })
 }
 
+/// Returns the requests that make or change the classes of the plan that differ from those `in_force`, and
+/// then those for their queues.
+pub(super) fn changes(
+    plan: &[PlannedClass],
+    in_force: &ClassesInForce,
+    device: Index,
+) -> Vec<NetlinkRequest> {
+    let has_class =
+        |planned: &&PlannedClass| in_force.class(planned.class.number) == Some(&planned.class.as_reported());
+    let has_leaf = |planned: &&PlannedClass| {
+        let found = in_force.leaf(planned.class.number);
+        match planned.leaf {
+            None => true,
+            Some(LeafDiscipline::Together(room)) => found.is_some_and(|leaf| room.describes(leaf)),
+            Some(LeafDiscipline::Fair(codel)) => found.is_some_and(|leaf| codel.describes(leaf)),
+        }
+    };
+    let classes = plan.iter().filter(|planned| !has_class(planned)).map(|planned| planned.request(device));
+    let leaves = plan.iter().filter(|planned| !has_leaf(planned));
+    classes.chain(leaves.filter_map(|planned| planned.leaf_request(device))).collect()
+}
+
 /// Returns the classes of a policy, parents first, and the leaves of these sockets. Classes `in_force` keep
 /// rates and turns that deviate little from the policy.
 pub(super) fn plan(

@@ -58,7 +58,7 @@ pub(in super::super) fn write_class(
 /// one. Returns `None` if the text does not end with such classes.
 pub(super) fn at_end(text: &str) -> Option<(&str, Vec<WrittenClass>)> {
     let begin = text.rfind(HEADING)? + HEADING.len();
-    let mut lines = Lines { text, at: begin };
+    let mut lines = RowLines { text, at: begin };
     lines.class()?;
     let rest = &text[..lines.at];
     let mut classes = Vec::new();
@@ -68,13 +68,13 @@ pub(super) fn at_end(text: &str) -> Option<(&str, Vec<WrittenClass>)> {
     Some((rest, classes))
 }
 
-struct Lines<'a> {
+struct RowLines<'a> {
     text: &'a str,
     /// The offset of the next line.
     at: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> RowLines<'a> {
     /// Returns the next line and its offset.
     fn next(&mut self) -> Option<(usize, &'a str)> {
         let at = self.at;
