@@ -121,13 +121,10 @@ pub(crate) struct Controller {
     probe: Option<Cost>,
     /// The number of successive observations that were more than twice as dear as the mean.
     dear: u32,
-    /// The latest moment of the first probe, until it begins, after a start asleep.
-    first_probe_by: Option<Instant>,
 }
 
 impl Controller {
-    /// Starts awake: where each waiter has a processor, a wrong start awake is noticed sooner than a wrong
-    /// start asleep.
+    /// Starts awake: a wrong start awake is noticed sooner than a wrong start asleep.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             mode: ControllerMode::Awake,
@@ -138,15 +135,7 @@ impl Controller {
             next_probe: now + FIRST_PROBE_INTERVAL,
             probe: None,
             dear: 0,
-            first_probe_by: None,
         }
-    }
-
-    /// Starts asleep instead: where waiters share processors, a wrong start awake costs as many foreign
-    /// slices as there are foreign threads on a processor.
-    pub(crate) fn start_asleep(&mut self, now: Instant) {
-        self.set_mode(now, ControllerMode::Asleep, MIN_PROBE_INTERVAL);
-        self.first_probe_by = Some(now + MAX_PROBE_INTERVAL);
     }
 
     /// Returns the mean cost of an episode in a mode, or `None` while it is unknown.
@@ -174,15 +163,10 @@ impl Controller {
             let probe = *probe;
             self.judge(now, probe, gave_up);
         } else if gave_up {
-            self.set_mode(now, ControllerMode::Asleep, give_up_pause(elapsed));
+            let pause = (elapsed * GIVE_UP_PAUSE).clamp(MIN_PROBE_INTERVAL, MAX_GIVE_UP_PAUSE);
+            self.set_mode(now, ControllerMode::Asleep, pause);
         } else {
             self.note_change(now, elapsed, episodes, before);
-            if let Some(latest) = self.first_probe_by
-                && elapsed > PROBE_LIMIT
-            {
-                // a foreign thread had the processor: a probe would cost as much
-                self.next_probe = (now + give_up_pause(elapsed)).min(latest);
-            }
             if now >= self.next_probe && self.is_worth_a_probe() {
                 self.start_probe();
             }
@@ -242,7 +226,6 @@ impl Controller {
     }
 
     fn start_probe(&mut self) {
-        self.first_probe_by = None;
         self.mode = self.mode.other();
         // The last cost of this mode is out of date; it would only distort the probe.
         *self.cost_mut(self.mode) = Cost::default();
@@ -256,11 +239,6 @@ impl Controller {
         let episode_cost = self.cost(self.mode).unwrap_or(SCAN_INTERVAL).as_nanos().max(1);
         u32::try_from(SCAN_INTERVAL.as_nanos() / episode_cost).unwrap_or(u32::MAX).clamp(1, 1 << 16)
     }
-}
-
-/// Returns the pause before the next probe after foreign threads had a processor for `elapsed`.
-fn give_up_pause(elapsed: Duration) -> Duration {
-    (elapsed * GIVE_UP_PAUSE).clamp(MIN_PROBE_INTERVAL, MAX_GIVE_UP_PAUSE)
 }
 
 #[cfg(all(test, not(loom)))]

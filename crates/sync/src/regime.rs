@@ -31,12 +31,9 @@ const LAST_LONG_YIELD: usize = 6;
 /// The word that tells both members of an exchange how to poll their line.
 const POLL_WORD: usize = 7;
 
-/// Values of the mode besides [`Regime::ASLEEP`]; all are even. Nothing is known yet, so members that share
-/// processors sleep: beside many foreign threads, one yield of each takes tens of milliseconds, and where
-/// there are none, the learner finds that out within 10 ms.
-const UNDECIDED: u32 = 0;
+/// Values of the mode besides [`Regime::ASLEEP`]; both are even.
+const AWAKE: u32 = 0;
 const TRYING_AWAKE: u32 = 2;
-const AWAKE: u32 = 4;
 
 /// Two long yields at least this far apart (ms) count separately; closer ones count once.
 const APART: u32 = 2;
@@ -90,10 +87,12 @@ impl<'a> Regime<'a> {
     /// use.
     #[inline]
     pub fn advice(self, crowded: bool) -> RegimeAdvice {
-        match (self.mode().load(Ordering::Relaxed), crowded) {
-            (Self::ASLEEP, _) | (UNDECIDED, true) => RegimeAdvice::Sleep,
-            (_, true) => RegimeAdvice::Yield,
-            (_, false) => RegimeAdvice::Spin,
+        if self.is_asleep() {
+            RegimeAdvice::Sleep
+        } else if crowded {
+            RegimeAdvice::Yield
+        } else {
+            RegimeAdvice::Spin
         }
     }
 
@@ -203,19 +202,12 @@ impl RegimeLearner {
     #[cold]
     fn decide(&mut self, regime: Regime<'_>, sleeps: u64, moment: Instant, shares: impl FnOnce() -> bool) {
         let before = regime.mode().load(Ordering::Relaxed);
-        let shares = shares();
-        let strangers = self.strangers.were_here(moment, || shares);
-        let is_first = self.controller.is_none();
+        let strangers = self.strangers.were_here(moment, shares);
         let controller = self.controller.get_or_insert_with(|| Controller::new(moment));
-        if before == UNDECIDED && !is_first && shares {
-            controller.start_asleep(moment);
-        }
         let step = controller.observe(moment, self.counted, strangers || before == Regime::ASLEEP);
         let mode = match (step.mode, step.probing) {
             (ControllerMode::Asleep, _) => Regime::ASLEEP,
             (ControllerMode::Awake, true) => TRYING_AWAKE,
-            // in their first wait, members may have counted too few processors, because others were to come
-            (ControllerMode::Awake, false) if is_first => before,
             (ControllerMode::Awake, false) => AWAKE,
         };
         if mode != before {
@@ -262,49 +254,6 @@ mod tests {
             learner.learn(regime, 0, || now, || false);
         }
         assert_eq!(regime.advice(false), RegimeAdvice::Sleep, "one slice of 3 ms is enough");
-    }
-
-    #[test]
-    fn who_shares_processors_begins_asleep_and_tries_to_stay_awake_soon() {
-        let lines = Lines::on_heap(1);
-        let regime = Regime::new(lines.line(0));
-        assert_eq!((regime.advice(true), regime.advice(false)), (RegimeAdvice::Sleep, RegimeAdvice::Spin));
-        let (mut learner, mut now) = (quiet(), Instant::from_nanos(1));
-        learner.learn(regime, 0, || now, || true);
-        assert_eq!(regime.advice(false), RegimeAdvice::Spin, "others of the group may have been missing");
-        let mut sleeps = 0;
-        while regime.advice(true) == RegimeAdvice::Sleep {
-            now += Duration::from_micros(30);
-            sleeps += 1;
-            learner.learn(regime, sleeps, || now, || true);
-        }
-        assert!(now < Instant::from_millis(12), "{now:?}");
-    }
-
-    #[test]
-    fn foreign_slices_put_the_first_try_off_but_not_for_ever() {
-        let lines = Lines::on_heap(1);
-        let regime = Regime::new(lines.line(0));
-        let (mut learner, mut now, mut sleeps) = (quiet(), Instant::from_nanos(1), 0);
-        while regime.advice(true) == RegimeAdvice::Sleep {
-            now += Duration::from_millis(24);
-            sleeps += 1;
-            learner.learn(regime, sleeps, || now, || true);
-        }
-        assert!(now > Instant::from_millis(200) && now < Instant::from_millis(1_200), "{now:?}");
-    }
-
-    #[test]
-    fn who_has_a_processor_each_begins_awake() {
-        let lines = Lines::on_heap(1);
-        let regime = Regime::new(lines.line(0));
-        let (mut learner, mut now) = (quiet(), Instant::from_nanos(1));
-        for shares in [true, false, false] {
-            learner.learn(regime, 0, || now, || shares);
-            now += Duration::from_micros(1);
-            assert_eq!(regime.advice(false), RegimeAdvice::Spin);
-        }
-        assert_eq!(regime.mode().load(Ordering::Relaxed), AWAKE);
     }
 
     #[test]
