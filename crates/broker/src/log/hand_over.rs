@@ -13,9 +13,17 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration as StdDuration;
+use unisono_linux::clock::{self, Duration};
 
 /// The inode and the length of each file of a segment or a session.
 pub(super) type LogFiles = BTreeMap<PathBuf, (u64, u64)>;
+
+/// The time within which the kernel releases the lock of a process that ends: the connection to it may be
+/// closed before its lock. Chosen, not measured.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+const EXIT_POLL_INTERVAL: StdDuration = StdDuration::from_millis(1);
 
 impl EventLog {
     /// The directory of the log, for other processes.
@@ -38,8 +46,12 @@ impl EventLog {
     /// # Errors
     /// A process has the log open, or has written to it: this log knows no event of that process.
     pub fn lock_again(&mut self) -> Result<(), LogError> {
-        if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(LogError::Taken { path: self.path.clone() });
+        let until = clock::now() + EXIT_TIMEOUT;
+        while flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if clock::now() >= until {
+                return Err(LogError::Taken { path: self.path.clone() });
+            }
+            thread::sleep(EXIT_POLL_INTERVAL);
         }
         if !self.is_as_it_was().map_err(|error| self.failed(error))? {
             return Err(LogError::WrittenByOther { path: self.path.clone() });
@@ -139,6 +151,21 @@ mod tests {
         log.unlock().expect("it is locked");
         drop(EventLog::open(directory.path(), bounds).expect("it is free"));
         log.lock_again().expect("the other process has changed nothing");
+    }
+
+    #[test]
+    fn the_lock_of_a_process_that_is_about_to_end_is_waited_for() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let mut log = EventLog::open(directory.path(), LogBounds::default()).expect("it is new");
+        log.unlock().expect("it is locked");
+        let other = EventLog::open(directory.path(), LogBounds::default()).expect("it is free");
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                thread::sleep(StdDuration::from_millis(50));
+                drop(other);
+            });
+            log.lock_again().expect("the other process has changed nothing");
+        });
     }
 
     #[test]
