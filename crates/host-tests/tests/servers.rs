@@ -75,7 +75,7 @@ fn open_directory() -> tempfile::TempDir {
 
 fn scrape(socket: &Path) -> String {
     let mut stream = UnixStream::connect(socket).expect("it listens");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
     answer

@@ -3,7 +3,7 @@
 //! | process | user | capabilities | system calls |
 //! |---|---|---|---|
 //! | worker: parses untrusted frames | a user that has no other process | none | [`WORKER`]: reads and writes its open descriptors, opens none |
-//! | guard: reads requests of root | root | [`CAPABILITIES`] | [`GUARD`]: also files and BPF programs; no sockets, no new processes |
+//! | guard: reads requests of root | root | [`CAPABILITIES`] | [`GUARD`]: also files, BPF programs and their tables; no sockets, no new processes |
 //!
 //! The worker's request thread ([`super::request_thread`]) has the worker's list.
 //!
@@ -29,6 +29,8 @@ const SOL_SOCKET: u64 = 1;
 const SOL_XDP: u64 = 283;
 const RECEIVE_TIMEOUT: u64 = 20;
 const SEND_TIMEOUT: u64 = 21;
+const MAP_CREATE: u64 = 0;
+const MAP_UPDATE: u64 = 2;
 const PROGRAM_LOAD: u64 = 5;
 const EXECUTABLE: u32 = 4;
 
@@ -77,6 +79,8 @@ const GUARD: &[CallRule] = &[
     CallRule(SystemCall::ACCEPT4, &[]),
     CallRule(SystemCall::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, RECEIVE_TIMEOUT)]),
     CallRule(SystemCall::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, SEND_TIMEOUT)]),
+    CallRule(SystemCall::BPF, &[Is(0, MAP_CREATE)]),
+    CallRule(SystemCall::BPF, &[Is(0, MAP_UPDATE)]),
     CallRule(SystemCall::BPF, &[Is(0, PROGRAM_LOAD)]),
     CallRule(SystemCall::KILL, &[]),
     CallRule(SystemCall::WAIT4, &[]),

@@ -8,7 +8,7 @@
 //!                                                          +-- failed, killed --> the previous state
 //! ```
 //! A first policy replaces the device's discipline; packets that wait there are lost. A further policy
-//! changes the existing classes that differ ([`in_force`]): the classifier is replaced in one step, and
+//! changes the existing classes that differ (`in_force.rs`): the classifier is replaced in one step, and
 //! removed classes are served until they are empty, for at most 3 s, so normally no packet is lost. (Packets
 //! of a class that has moved may leave before packets that wait in its old place.) A policy takes effect when
 //! the classifier is attached, about a millisecond after the first step.
