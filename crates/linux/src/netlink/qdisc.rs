@@ -160,7 +160,7 @@ pub struct FairCodel {
     pub target_us: u32,
     /// The time that the delay may exceed the target, in microseconds; at least ten times the target.
     pub interval_us: u32,
-    /// The maximum number of waiting packets; [`FQ_CODEL_PACKETS`] if `None`.
+    /// The maximum number of waiting packets; `FQ_CODEL_PACKETS` if `None`.
     pub packets: Option<u32>,
     /// The maximum memory of waiting packets, in bytes.
     pub memory: u32,
