@@ -176,8 +176,8 @@ fn json(reading: &Reading, paces: &[Pace], uses: &GroupUses, passage: Option<&Pa
     let classes: Vec<_> = live.classes.iter().zip(paces).map(class).collect();
     json!({
         "backend": live.backend, "device": live.device, "direction": live.direction, "at_ns": live.at_ns,
-        "rate": live.rate, "overhead": live.framing.overhead, "atm": live.framing.atm, "classes": classes, "counters": reading.counters, "cpu": uses.cpu_json(),
-        "io": uses.disk_json(), "passage": passage,
+        "rate": live.rate, "overhead": live.framing.overhead, "atm": live.framing.atm, "classes": classes,
+        "counters": reading.counters, "cpu": uses.cpu_json(), "io": uses.disk_json(), "passage": passage,
     })
 }
 

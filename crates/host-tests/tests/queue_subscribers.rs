@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use tempfile::TempDir;
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::processes::{text, until};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests};
@@ -62,15 +63,23 @@ fn apply(directory: &Path, backend: &str) -> TestOutcome {
     }
 }
 
+fn write_table(directory: &TempDir, table: &str) {
+    std::fs::write(directory.path().join("subscribers.csv"), table).expect("there is room");
+}
+
+/// Leads the addresses of the subscribers to the device, and writes the policy and its table, in which the
+/// first subscriber has this ceiling.
+fn subscribers_of(hosts: &Hosts, first_ceiling: u32) -> TempDir {
+    let directory = tempfile::tempdir().expect("there is room");
+    ip(&["-n", hosts.name(0), "route", "add", "10.88.0.0/15", "via", "10.77.0.2"]).expect("root may");
+    std::fs::write(directory.path().join("policy.toml"), POLICY).expect("there is room");
+    write_table(&directory, &table(first_ceiling));
+    directory
+}
+
 fn each_gets_its_class(backend: &str) -> TestOutcome {
     let hosts: Hosts = on_a_host()?;
-    let directory = tempfile::tempdir().expect("there is room");
-    let write = |name: &str, content: &str| {
-        std::fs::write(directory.path().join(name), content).expect("there is room");
-    };
-    ip(&["-n", hosts.name(0), "route", "add", "10.88.0.0/15", "via", "10.77.0.2"]).expect("root may");
-    write("policy.toml", POLICY);
-    write("subscribers.csv", &table(20));
+    let directory = subscribers_of(&hosts, 20);
     apply(directory.path(), backend)?;
     let check = |class: &str, to: &str| {
         let before = packets(class);
@@ -88,7 +97,7 @@ fn each_gets_its_class(backend: &str) -> TestOutcome {
     // the classes stand before the subscribers, and the first match in the file decides
     check("names", &format!("{}:53", address(7)));
     let before = packets("s4199");
-    write("subscribers.csv", &table(40));
+    write_table(&directory, &table(40));
     apply(directory.path(), backend)?;
     assert_eq!(packets("s4199"), before, "a change of one leaves the others alone");
     check("s0", &format!("{}:9", address(0)));
@@ -192,13 +201,7 @@ fn class_number(ceiling: &str) -> String {
 
 fn a_change_of_one_subscriber_of_thousands_touches_no_other() -> TestOutcome {
     let hosts: Hosts = on_a_host()?;
-    let directory = tempfile::tempdir().expect("there is room");
-    let write = |name: &str, content: &str| {
-        std::fs::write(directory.path().join(name), content).expect("there is room");
-    };
-    ip(&["-n", hosts.name(0), "route", "add", "10.88.0.0/15", "via", "10.77.0.2"]).expect("root may");
-    write("policy.toml", POLICY);
-    write("subscribers.csv", &table(21));
+    let directory = subscribers_of(&hosts, 21);
     apply(directory.path(), "kernel")?;
     for number in [0, 1, SUBSCRIBERS - 1] {
         send(&format!("{}:9", address(number)));
@@ -207,7 +210,7 @@ fn a_change_of_one_subscriber_of_thousands_touches_no_other() -> TestOutcome {
     let before = classes_but(&own);
 
     let monitor = TrafficControlMonitor::start();
-    write("subscribers.csv", &table(41));
+    write_table(&directory, &table(41));
     apply(directory.path(), "kernel")?;
     let changed = monitor.end();
     assert_eq!(class_number("41Mbit"), own, "it keeps its number");
@@ -225,7 +228,7 @@ fn a_change_of_one_subscriber_of_thousands_touches_no_other() -> TestOutcome {
 
     // the table has a mistake: nothing changes
     let monitor = TrafficControlMonitor::start();
-    write("subscribers.csv", &(table(61) + "s7,tower1,10.88.0.9,0.1,20\r\n"));
+    write_table(&directory, &(table(61) + "s7,tower1,10.88.0.9,0.1,20\r\n"));
     let policy = directory.path().join("policy.toml");
     let refused = unisono(&["queue", "apply", policy.to_str().expect("a plain name"), "--dev", DEVICE]);
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
@@ -238,7 +241,7 @@ fn a_change_of_one_subscriber_of_thousands_touches_no_other() -> TestOutcome {
     let mut moved: Vec<String> = kept.map(|line| line.replace("\"10.88.0.7\"", "10.88.200.7")).collect();
     moved.push("new,tower0,10.88.200.9,0.1,77".to_owned());
     let monitor = TrafficControlMonitor::start();
-    write("subscribers.csv", &moved.join("\n"));
+    write_table(&directory, &moved.join("\n"));
     apply(directory.path(), "kernel")?;
     let changed = monitor.end();
     assert!(changed.len() < 20, "{} changes: {:?}", changed.len(), changed.first());

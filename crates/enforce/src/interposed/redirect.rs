@@ -187,19 +187,20 @@ mod tests {
     use unisono_linux::bpf::{ClassifierProgram, Redirector, SocketMap, Words};
     use unisono_linux::process::is_root;
 
-    #[test]
-    fn the_verifier_takes_both_programs_and_a_queue_that_is_not_alive_is_passed_by() {
+    /// Makes the shared words of a program, or says why they cannot be made here.
+    fn shared_words() -> Option<Words> {
         if !is_root() {
             eprintln!("skipped: it needs root");
-            return;
+            return None;
         }
-        let words = match Words::new("unisono_test", WORDS) {
-            Ok(words) => words,
-            Err(error) => {
-                eprintln!("skipped: no BPF maps here: {error}");
-                return;
-            }
-        };
+        Words::new("unisono_test", WORDS)
+            .inspect_err(|error| eprintln!("skipped: no BPF maps here: {error}"))
+            .ok()
+    }
+
+    #[test]
+    fn the_verifier_takes_both_programs_and_a_queue_that_is_not_alive_is_passed_by() {
+        let Some(words) = shared_words() else { return };
         let rules: String = (0..30)
             .map(|at| {
                 format!("{{ cgroup = \"/{at}/a\" }}, {{ priority = {} }}, {{ mark = {at} }},", u32::MAX - at)
@@ -230,19 +231,10 @@ mod tests {
         let sockets = SocketMap::new("unisono_test", 1).expect("AF_XDP is here");
         Redirector::load("unisono_test", &xdp_redirect(sockets.as_fd())).expect("the verifier takes it");
     }
+
     #[test]
     fn the_marks_of_fifty_thousand_subscribers_make_a_program() {
-        if !is_root() {
-            eprintln!("skipped: it needs root");
-            return;
-        }
-        let words = match Words::new("unisono_test", WORDS) {
-            Ok(words) => words,
-            Err(error) => {
-                eprintln!("skipped: no BPF maps here: {error}");
-                return;
-            }
-        };
+        let Some(words) = shared_words() else { return };
         let rules: String = (1..=50_000).map(|mark| format!("{{ mark = {mark} }},")).collect();
         let policy =
             Policy::parse(&format!("rate = \"1mbit\"\n[class.a]\nmatch = [{rules}]")).expect("sound");

@@ -87,8 +87,7 @@ impl RuleIndex {
     /// Returns the number of the first rule that [contains](Matcher::contains) a matcher.
     pub(super) fn containing(&self, rules: &[Rule], matcher: &Matcher) -> Option<usize> {
         let networks = matcher.address.into_iter();
-        let networks = networks
-            .flat_map(|network| self.numbers_of(network.address(), network.prefix()).collect::<Vec<_>>());
+        let networks = networks.flat_map(|network| self.numbers_of(network.address(), network.prefix()));
         let exact = [matcher.mark.map(SoleCondition::Mark), matcher.vlan.map(SoleCondition::Vlan)];
         let exact = exact.into_iter().flatten().filter_map(|key| self.keyed.get(&key).copied());
         let keyed = networks.chain(exact).min();

@@ -14,7 +14,7 @@ use super::{FAMILY, FOUND, HEADER, LOOKUP, MARK, PACKET, RULE_KEY, VLAN, stack_a
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use unisono_fairqueue::{ClassId, Matcher, Policy, SoleCondition};
+use unisono_fairqueue::{ClassId, Policy, SoleCondition};
 use unisono_linux::bpf::Table;
 use unisono_linux::bpf::assembler::{Assembler, JumpWhen, Label, LoadSize, R0, R1, R2, STACK};
 
@@ -82,11 +82,6 @@ impl KeyedRules {
             table.insert_all(&keys, &values)?;
         }
         Ok(Some(rules))
-    }
-
-    /// Returns whether a rule with this matcher is found by key.
-    pub(super) fn holds(&self, matcher: &Matcher) -> bool {
-        SoleCondition::from_matcher(matcher).is_some()
     }
 
     /// Emits code that writes the number and the class of the first matching rule to the stack, or the

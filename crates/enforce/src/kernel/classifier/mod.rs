@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use unisono_fairqueue::{ClassId, Dscp, IpProtocol, Matcher, Network, Policy};
+use unisono_fairqueue::{ClassId, Dscp, IpProtocol, Matcher, Network, Policy, SoleCondition};
 use unisono_linux::bpf::assembler::{
     AluOperation, Assembler, BpfRegister, JumpWhen, Label, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
 };
@@ -220,7 +220,7 @@ fn write_after(
     }
     let mut is_undecided = false;
     for (place, rule) in (0..).zip(&policy.rules) {
-        if keyed.as_ref().is_some_and(|keyed| keyed.holds(&rule.matcher)) {
+        if keyed.is_some() && SoleCondition::from_matcher(&rule.matcher).is_some() {
             is_undecided = true;
             continue;
         }
