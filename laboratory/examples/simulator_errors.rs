@@ -23,7 +23,7 @@ use unisono_gang::simulate::{
 };
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Duration;
-use unisono_measure::bootstrap::{self, LEVEL};
+use unisono_measure::interval::{LEVEL, median_interval};
 use unisono_measure::quantile::median;
 use unisono_measure::units::number;
 use unisono_study::driver::launch::{ProgramSettings, ProgramSpec};
@@ -260,7 +260,7 @@ fn table(
     let mut rows = String::new();
     let mut errors = Vec::new();
     for ((cell, runs), missing) in cells.iter().zip(measured).zip(missing) {
-        let Some(estimate) = bootstrap::median_interval(runs, LEVEL, options.seed) else {
+        let Some(estimate) = median_interval(runs, LEVEL) else {
             let why = missing.as_deref().unwrap_or("nothing was measured");
             eprintln!("left out: {}: {why}", cell.in_words());
             continue;

@@ -9,7 +9,7 @@ use unisono_advise::{
     TrialRuns, TriedRemedy,
 };
 use unisono_fit::Effective;
-use unisono_measure::bootstrap::Estimate;
+use unisono_measure::interval::Estimate;
 use unisono_measure::quantile::median;
 use unisono_measure::units::number;
 use unisono_text::counted;

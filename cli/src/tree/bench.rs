@@ -13,7 +13,7 @@ use unisono_fabric::bench::{self, BenchProgress, BenchRow, BenchVariant, SOFTWAR
 use unisono_fabric::leftovers::{self, Note, RunningDeployments};
 use unisono_fabric::{BarrierJob, Deployment, hop};
 use unisono_linux::interrupt;
-use unisono_measure::bootstrap::Estimate;
+use unisono_measure::interval::Estimate;
 use unisono_measure::units;
 use unisono_text::counted;
 

@@ -16,7 +16,7 @@ use unisono_advise::remedy::Programs;
 use unisono_advise::trial::{self, TrialBudget};
 use unisono_advise::{RunEnd, TriedRemedy};
 use unisono_linux::clock::Duration;
-use unisono_measure::bootstrap::LEVEL;
+use unisono_measure::interval::LEVEL;
 use unisono_measure::paired;
 use unisono_measure::record::Better;
 
@@ -70,7 +70,7 @@ fn main() {
         };
         pairs.push(pair);
     }
-    match paired::compare(&pairs, Better::Lower, LEVEL, 1) {
+    match paired::compare(&pairs, Better::Lower, LEVEL) {
         Some(comparison) => {
             let ratio = comparison.ratio;
             println!(

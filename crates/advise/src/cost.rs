@@ -16,7 +16,7 @@
 
 use crate::remedy::TriedRemedy;
 use crate::trial::{RunEnd, TrialRun, TrialRuns};
-use unisono_measure::bootstrap::LEVEL;
+use unisono_measure::interval::LEVEL;
 use unisono_measure::paired;
 use unisono_measure::record::Better;
 
@@ -144,7 +144,7 @@ impl CostRule {
         let beside = |round: usize| plain.iter().find(|(other, _)| *other == round).map(|(_, cost)| *cost);
         let pairs: Vec<(f64, f64)> =
             own.into_iter().filter_map(|(round, cost)| Some((cost, beside(round)?))).collect();
-        paired::compare(&pairs, Better::Lower, level, 1)
+        paired::compare(&pairs, Better::Lower, level)
     }
 }
 

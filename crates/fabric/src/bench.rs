@@ -16,7 +16,7 @@ use crate::software::SoftwareAlgorithm;
 use std::fmt;
 use std::time::Duration;
 use unisono_btin::TurnPoint;
-use unisono_measure::bootstrap::{Estimate, median_interval};
+use unisono_measure::interval::{Estimate, median_interval};
 use unisono_measure::paired;
 use unisono_measure::record::Better;
 
@@ -121,7 +121,7 @@ pub fn compare(
         }
     }
     for row in &mut rows {
-        row.micros = median_interval(&row.runs, LEVEL, 1);
+        row.micros = median_interval(&row.runs, LEVEL);
     }
     Ok(rows)
 }
@@ -137,7 +137,7 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
     let ours = best(rows.iter().filter(is_switch).collect())?;
     let theirs = best(rows.iter().filter(|row| !is_switch(row)).collect())?;
     let pairs: Vec<(f64, f64)> = theirs.runs.into_iter().zip(ours.runs).collect();
-    let compared = paired::compare(&pairs, Better::Higher, LEVEL, 1)?;
+    let compared = paired::compare(&pairs, Better::Higher, LEVEL)?;
     Some((ours.variant, theirs.variant, compared.ratio))
 }
 

@@ -13,7 +13,7 @@ use unisono_btin::{
     BarrierGroup, End, GroupId, NodeId, Port, ReductionOperator, SwitchId, SwitchLink, SwitchNetwork,
     TurnPoint,
 };
-use unisono_measure::bootstrap::{Estimate, median_interval};
+use unisono_measure::interval::{Estimate, median_interval};
 
 /// The lengths of the lines; they differ enough for the difference to exceed the scheduler's noise.
 const SHORT: u32 = 2;
@@ -38,7 +38,7 @@ pub fn measure(repetitions: u32, length: Duration) -> Result<Option<Estimate>, E
         let (short, long) = (mean(&mut near)?, mean(&mut far)?);
         slopes.push((long - short) / hops);
     }
-    Ok(median_interval(&slopes, 0.95, 1))
+    Ok(median_interval(&slopes, 0.95))
 }
 
 /// Makes switches in a line, with a node at each end.

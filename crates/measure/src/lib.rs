@@ -1,4 +1,4 @@
-//! Statistics of runs: quantiles and histograms, bootstrap intervals, paired comparison, detection of two
+//! Statistics of runs: quantiles and histograms, intervals of medians, paired comparison, detection of two
 //! modes, noise warnings, verdicts in words, and the record format that `study` writes and `report` reads.
 //!
 //! The idea: Unisono shows no number alone. A median comes with its interval and the number of runs that it
@@ -8,7 +8,7 @@
 //! | to | use |
 //! |---|---|
 //! | collect nanoseconds inside a program | [`Histogram`] |
-//! | summarize a handful of runs | [`quantile::distribution`], [`bootstrap::median_interval`] |
+//! | summarize a handful of runs | [`quantile::distribution`], [`interval::median_interval`] |
 //! | compare two variants | [`paired::compare`], or [`verdict::judge`] straight from records |
 //! | see whether the runs have *one* median at all | [`modes::two_modes`] |
 //! | say which values of the records are meant | [`Selector`] |
@@ -20,12 +20,12 @@
 #![forbid(unsafe_code)]
 
 pub mod background;
-pub mod bootstrap;
 pub mod budget;
 pub mod bystanders;
 pub mod disturbance;
 pub mod evidence;
 pub mod histogram;
+pub mod interval;
 pub mod modes;
 pub mod noise;
 pub mod paired;
@@ -37,9 +37,9 @@ pub mod time_to_decide;
 pub mod units;
 pub mod verdict;
 
-pub use bootstrap::Estimate;
 pub use evidence::Evidence;
 pub use histogram::Histogram;
+pub use interval::Estimate;
 pub use modes::{RunCluster, TwoModes};
 pub use paired::Comparison;
 pub use selector::Selector;

@@ -2,12 +2,12 @@
 //!
 //! The idea: machines drift (clock frequency, other guests of the hypervisor, file system caches). So a run
 //! is compared with the run of the other variant in the *same repetition*. Each pair gives a ratio. The
-//! median of the ratios is the answer, and its bootstrap interval is the uncertainty. The numbers of pairs
+//! median of the ratios is the answer, and its interval is the uncertainty. The numbers of pairs
 //! won and lost need no assumption about the distribution.
 //!
-//! Cost: that of [`crate::bootstrap`]. When not to use: for runs that were not neighbors in time.
+//! Cost: that of [`crate::interval`]. When not to use: for runs that were not neighbors in time.
 
-use crate::bootstrap::{self, Estimate};
+use crate::interval::{BinomialTail, Estimate, median_interval};
 use crate::record::Better;
 
 /// Ratios closer to one than this count as a tie: two runs cannot resolve half a per cent.
@@ -69,9 +69,9 @@ impl Comparison {
 }
 
 /// Compares pairs (variant, against); `None` if no pair has a ratio.
-pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> Option<Comparison> {
+pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64) -> Option<Comparison> {
     let ratios: Vec<f64> = pairs.iter().map(|(v, a)| v / a).filter(|r| r.is_finite()).collect();
-    let ratio = bootstrap::median_interval(&ratios, level, seed)?;
+    let ratio = median_interval(&ratios, level)?;
     let above = ratios.iter().filter(|r| **r > 1.0 + TIE_TOLERANCE).count();
     let below = ratios.iter().filter(|r| **r < 1.0 - TIE_TOLERANCE).count();
     let (wins, losses) = match better {
@@ -92,13 +92,10 @@ pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> O
 fn sign_test(wins: usize, losses: usize) -> f64 {
     let n = wins + losses;
     let fewer = wins.min(losses);
-    // sum of the binomial probabilities up to `fewer`; each term is computed from the previous one, as a
-    // logarithm, because the first one underflows for a thousand pairs
-    let mut term = n as f64 * 0.5f64.ln();
+    let mut tail = BinomialTail::of(n);
     let mut sum = 0.0;
-    for k in 0..=fewer {
-        sum += term.exp();
-        term += ((n - k) as f64 / (k + 1) as f64).ln();
+    for _ in 0..=fewer {
+        sum = tail.add_next();
     }
     (2.0 * sum).min(1.0)
 }
@@ -117,7 +114,7 @@ mod tests {
                 (2.0 * base, base)
             })
             .collect();
-        let c = compare(&pairs, Better::Higher, 0.95, 1).expect("eight pairs");
+        let c = compare(&pairs, Better::Higher, 0.95).expect("eight pairs");
         assert!((c.ratio.low - 2.0).abs() < 1e-9 && (c.ratio.high - 2.0).abs() < 1e-9, "{c:?}");
         assert_eq!((c.wins, c.losses, c.finding(Better::Higher)), (8, 0, Finding::Better));
         assert_eq!(c.finding(Better::Lower), Finding::Worse);
@@ -125,19 +122,18 @@ mod tests {
 
     #[test]
     fn starved_runs_are_counted_and_not_divided_by() {
-        let c = compare(&[(1.0, 0.0), (3.0, 1.0), (4.0, 1.0)], Better::Higher, 0.95, 1).expect("two pairs");
+        let c = compare(&[(1.0, 0.0), (3.0, 1.0), (4.0, 1.0)], Better::Higher, 0.95).expect("two pairs");
         assert_eq!((c.undefined, c.ratio.n), (1, 2));
-        assert_eq!(compare(&[(1.0, 0.0)], Better::Higher, 0.95, 1), None);
+        assert_eq!(compare(&[(1.0, 0.0)], Better::Higher, 0.95), None);
     }
 
     #[test]
     fn equal_is_the_same_and_scattered_is_undecided() {
-        let same =
-            compare(&[(1.0, 1.0), (1.002, 1.0), (0.999, 1.0)], Better::Higher, 0.95, 1).expect("pairs");
+        let same = compare(&[(1.0, 1.0), (1.002, 1.0), (0.999, 1.0)], Better::Higher, 0.95).expect("pairs");
         assert_eq!((same.finding(Better::Higher), same.ties), (Finding::Same, 3));
-        let wide = compare(&[(0.5, 1.0), (2.0, 1.0), (1.1, 1.0)], Better::Higher, 0.95, 1).expect("pairs");
+        let wide = compare(&[(0.5, 1.0), (2.0, 1.0), (1.1, 1.0)], Better::Higher, 0.95).expect("pairs");
         assert_eq!(wide.finding(Better::Higher), Finding::Undecided);
-        let two = compare(&[(2.0, 1.0), (2.1, 1.0)], Better::Higher, 0.95, 1).expect("pairs");
+        let two = compare(&[(2.0, 1.0), (2.1, 1.0)], Better::Higher, 0.95).expect("pairs");
         assert_eq!(two.finding(Better::Higher), Finding::Undecided, "two agree by chance every second time");
     }
 
@@ -166,7 +162,7 @@ mod tests {
         #[test]
         fn swapping_the_sides_swaps_wins_and_losses(pairs in prop::collection::vec((0.1f64..10.0, 0.1f64..10.0), 1..20)) {
             let swapped: Vec<(f64, f64)> = pairs.iter().map(|(a, b)| (*b, *a)).collect();
-            let (c, d) = (compare(&pairs, Better::Higher, 0.95, 3).expect("some"), compare(&swapped, Better::Lower, 0.95, 3).expect("some"));
+            let (c, d) = (compare(&pairs, Better::Higher, 0.95).expect("some"), compare(&swapped, Better::Lower, 0.95).expect("some"));
             // the tie band is not exactly symmetric under inversion: compare only pairs that are clearly
             // outside it
             let clear = |r: &&(f64, f64)| (r.0 / r.1 - 1.0).abs() > 2.0 * TIE_TOLERANCE;

@@ -218,7 +218,7 @@ impl ExpectedKind {
 }
 
 /// A comparison that the report puts into words: `variant` against `against` by `figure`, for each value of
-/// `by` if given. Ratios are formed within a repetition (paired) and bootstrapped.
+/// `by` if given. Ratios are formed within a repetition (paired).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     pub variant: String,

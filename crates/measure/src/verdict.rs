@@ -5,8 +5,8 @@
 //! ratio, its interval with the level that the number of runs allows, the number of pairs. If a side has two
 //! modes, the sentence states both instead of a single ratio.
 
-use crate::bootstrap::{Estimate, LEVEL};
 use crate::bystanders::BystanderTime;
+use crate::interval::{Estimate, LEVEL};
 use crate::modes::{self, TwoModes};
 use crate::paired::{self, Comparison, Finding};
 use crate::record::{Better, ExpectedKind, Outcome, RunLine, Verdict};
@@ -179,8 +179,7 @@ fn judge_group(
         modes::two_modes(&values_of(&verdict.against)),
     );
     let pairs = pairs(&verdict.variant, &verdict.against, |run| verdict.value_of(run), runs);
-    // a fixed seed, so that the same records give the same words
-    let answer = match paired::compare(&pairs, verdict.better, LEVEL, 0x0075_6e69_736f_6e6f) {
+    let answer = match paired::compare(&pairs, verdict.better, LEVEL) {
         Some(comparison) => Answer::Compared { comparison, finding: comparison.finding(verdict.better) },
         None => Answer::Unanswered(why_unanswered(verdict, runs, all)),
     };

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use unisono_measure::bootstrap::{Estimate, LEVEL, median_interval};
+use unisono_measure::interval::{Estimate, LEVEL, median_interval};
 use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::{Better, Outcome, RunLine};
 use unisono_measure::verdict;
@@ -25,8 +25,6 @@ const MIN_UNSURE_CHANGE: f64 = 0.05;
 const MIN_CHANGE: f64 = 0.02;
 /// The maximum number of changes listed for a study.
 const MAX_LINES: usize = 8;
-/// A fixed seed, so that the same records give the same words.
-const SEED: u64 = 0x0075_6e69_736f_6e6f;
 
 /// A figure of a variant in both records.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -92,7 +90,7 @@ fn change(
 ) -> Option<RecordsChange> {
     let median = |runs: &[&RunLine]| {
         let values: Vec<f64> = runs.iter().filter_map(|run| run.value(figure)).collect();
-        median_interval(&values, LEVEL, SEED)
+        median_interval(&values, LEVEL)
     };
     let (one, other) = (median(earlier)?, median(later)?);
     let ratio = Estimate {

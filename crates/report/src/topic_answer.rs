@@ -8,7 +8,7 @@ use crate::draw::style;
 use crate::number;
 use crate::study::Study;
 use crate::wording;
-use unisono_measure::bootstrap::{Estimate, LEVEL, median_interval};
+use unisono_measure::interval::{Estimate, LEVEL, median_interval};
 use unisono_measure::record::{Better, Outcome, Verdict};
 use unisono_measure::verdict::Judgement;
 use unisono_measure::{Evidence, Selector, verdict};
@@ -17,8 +17,6 @@ use unisono_measure::{Evidence, Selector, verdict};
 const MIN_LENGTH: f64 = 0.6;
 /// Values that span more than this are drawn on a logarithmic axis.
 const MAX_LINEAR_SPAN: f64 = 20.0;
-/// A fixed seed, so that the same records give the same interval.
-const SEED: u64 = 0x0075_6e69_736f_6e6f;
 /// The maximum number of bars of a picture: the two sides, and as many others as fit into a card.
 const MAX_BARS: usize = 4;
 
@@ -113,7 +111,7 @@ impl AnswerPicture {
             }
         }
         let median = |variant: &str| {
-            let estimate = median_interval(&of.of_variant(variant).values(&study.runs), LEVEL, SEED)?;
+            let estimate = median_interval(&of.of_variant(variant).values(&study.runs), LEVEL)?;
             Some(estimate).filter(|estimate| estimate.value.is_finite() && estimate.value >= 0.0)
         };
         let values =

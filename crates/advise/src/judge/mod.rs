@@ -24,7 +24,7 @@ use crate::remedy::{FitPlan, TriedRemedy};
 use crate::trial::{MAX_ROUNDS, RunEnd, TrialRuns};
 use crate::watch::{Observation, WorkBetweenSleeps};
 use unisono_linux::clock::Duration;
-use unisono_measure::bootstrap::{Estimate, LEVEL};
+use unisono_measure::interval::{Estimate, LEVEL};
 use unisono_measure::paired::{self, Finding};
 use unisono_measure::quantile::median;
 use unisono_measure::record::Better;

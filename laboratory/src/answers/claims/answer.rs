@@ -1,7 +1,7 @@
 //! Decides whether a claim holds in the records of its study.
 
 use super::{ClaimResult, PaperClaim};
-use unisono_measure::bootstrap::Estimate;
+use unisono_measure::interval::Estimate;
 use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::Verdict;
 use unisono_measure::{Selector, quantile, verdict};
