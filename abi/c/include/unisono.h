@@ -731,10 +731,10 @@ enum unisono_status unisono_acknowledge(struct unisono_client *client,
                                         const struct unisono_event *event);
 
 // Joins the job for which `unisono run` or Slurm's srun started this process. A process that was started
-// otherwise gets a job of one rank. Collective: waits until all ranks have joined, at most `patience_s`
+// otherwise gets a job of one rank. Collective: waits until all ranks have joined, at most `timeout_s`
 // seconds (0 or less: one minute).
 enum unisono_status unisono_job_join(struct unisono_job **job,
-                                     double patience_s);
+                                     double timeout_s);
 
 // Returns this rank's number, from 0; -1 if `job` is NULL.
 int unisono_job_rank(const struct unisono_job *job);

@@ -30,16 +30,16 @@ pub(crate) unsafe fn write_handle(to: *mut *mut JobHandle, made: Job) -> Result<
 }
 
 /// Joins the job for which `unisono run` or Slurm's srun started this process. A process that was started
-/// otherwise gets a job of one rank. Collective: waits until all ranks have joined, at most `patience_s`
+/// otherwise gets a job of one rank. Collective: waits until all ranks have joined, at most `timeout_s`
 /// seconds (0 or less: one minute).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> CallStatus {
+pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, timeout_s: f64) -> CallStatus {
     ffi_call(|| {
         // SAFETY: unisono.h requires NULL or room for the handle.
         let to = unsafe { handle::emptied(job, "job") }?;
-        let patience = Duration::try_from_secs_f64(patience_s).ok().filter(|time| !time.is_zero());
-        let patience = patience.unwrap_or(Duration::from_secs(60));
-        let joined = Job::join(patience)?.or_else(|| Job::threads(1).pop());
+        let timeout = Duration::try_from_secs_f64(timeout_s).ok().filter(|time| !time.is_zero());
+        let timeout = timeout.unwrap_or(Duration::from_secs(60));
+        let joined = Job::join(timeout)?.or_else(|| Job::threads(1).pop());
         *to = Box::into_raw(Box::new(JobHandle(joined.ok_or_else(|| null("job"))?)));
         Ok(())
     })

@@ -117,7 +117,7 @@ enum { UNCONTENDED_SLICE_NS = 5000000, CONTENDED_SLICE_NS = 50000 };
 void window_set_slice(struct window *window)
 {
 	if (many_threads)
-		unisono_mpi_window_patience(window->core, UNCONTENDED_SLICE_NS);
+		unisono_mpi_window_set_wait_limit(window->core, UNCONTENDED_SLICE_NS);
 }
 
 /* Enters the window. A waiting thread holds `turn`, so a thread that leaves the window and returns at once
@@ -132,7 +132,7 @@ void window_enter(struct window *window)
 	pthread_mutex_unlock(&window->turn);
 	if (!uncontended && !window->contended) {
 		window->contended = true;
-		unisono_mpi_window_patience(window->core, CONTENDED_SLICE_NS);
+		unisono_mpi_window_set_wait_limit(window->core, CONTENDED_SLICE_NS);
 	}
 }
 

@@ -121,7 +121,7 @@ void unisono_mpi_job_without_agent(unisono_job *job);
 
 // Sets how long calls on this window, and on the other windows of its job, wait before they return
 // UNISONO_STATUS_AGAIN. Without this call they wait without limit.
-void unisono_mpi_window_patience(unisono_window *window, uint64_t nanoseconds);
+void unisono_mpi_window_set_wait_limit(unisono_window *window, uint64_t nanoseconds);
 
 // Succeeds if the window can be freed now: no epoch is open.
 unisono_status unisono_mpi_window_freeable(unisono_window *window);

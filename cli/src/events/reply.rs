@@ -108,10 +108,10 @@ pub(super) fn serve(
         }
         // after the timeout, the loop still waits for commands that are running
         let left = left.filter(|left| !left.is_zero());
-        let patience = [left, course.lease.map(|lease| lease / 3)].into_iter().flatten().min();
+        let timeout = [left, course.lease.map(|lease| lease / 3)].into_iter().flatten().min();
         match takes {
-            true => drop(poll::readable([woken.as_fd(), client.as_fd()], patience)?),
-            false => drop(poll::readable([woken.as_fd()], patience)?),
+            true => drop(poll::readable([woken.as_fd(), client.as_fd()], timeout)?),
+            false => drop(poll::readable([woken.as_fd()], timeout)?),
         }
         let mut bytes = [0; 64];
         while woken.read(&mut bytes).is_ok_and(|count| count == bytes.len()) {}

@@ -426,7 +426,7 @@ impl ServePlan<'_> {
         }
         let service = ServiceNotices::connect();
         let sweeper = become_user.go(&server, &names, quiet)?;
-        let (window, reloads) = (server.window(), server.reload_bell());
+        let (window, reloads) = (server.window(), server.reload_trigger());
         let is_over = AtomicBool::new(false);
         let end = std::thread::scope(|scope| {
             for (listener, set) in &pages {
@@ -448,7 +448,7 @@ impl ServePlan<'_> {
             server.serve(&|| {
                 service.alive();
                 if let Some(hang_up) = interrupt::hung_up() {
-                    reloads.ring(ReloadAsker::Signal { user: hang_up.sender });
+                    reloads.ask(ReloadAsker::Signal { user: hang_up.sender });
                 }
                 interrupt::caught().is_some()
             })

@@ -51,7 +51,7 @@ pub use limits::{LimitLine, Limits};
 pub use name_owner::NameOwner;
 pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError, Tokens};
 pub use server::{
-    Exposure, OWNER, ReloadBell, ServeEnd, ServeError, Server, SettingsReader, SocketOrigin,
+    Exposure, OWNER, ReloadTrigger, ServeEnd, ServeError, Server, SettingsReader, SocketOrigin,
     StatisticsWindow, WebEncryption,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};

@@ -43,7 +43,7 @@ pub struct Limits {
     pub memory_of_user: u64,
     /// Time limit for a destination that takes no bytes of a path without a program, and for the greeting of
     /// a new connection.
-    pub patience: Duration,
+    pub stall_timeout: Duration,
     /// A client counts as gone when its host has not answered for this time; the broker notices that within
     /// twice this time. A program that is busy is not gone: the kernel of its host answers.
     pub peer_timeout: Duration,
@@ -227,7 +227,7 @@ impl Limits {
             ),
             fixed(
                 "greeting",
-                self.patience.as_nanos() / 1_000_000_000,
+                self.stall_timeout.as_nanos() / 1_000_000_000,
                 "s",
                 "seven repetitions of a lost packet",
             ),
@@ -269,7 +269,7 @@ impl Default for Limits {
             memory_of_user: 512 << 20,
             // a connection that has lost packets tries again after 0.2, 0.4, 0.8, ... s: seven times in this
             // time
-            patience: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(30),
             // a plant's stand-by takes over within 10 s; one lost packet, or two, is sent again within 1 s
             peer_timeout: Duration::from_secs(5),
         }

@@ -14,7 +14,7 @@ use unisono_events_client::{
     SubscriptionSpec, TlsAddress, WhenFull,
 };
 use unisono_events_wire::TlsClient;
-use unisono_events_wire::datagram::{DatagramDoor, DatagramLink, Knock, LinkEnd};
+use unisono_events_wire::datagram::{DatagramAcceptor, DatagramLink, DatagramOutcome, LinkEnd};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// The time after which a silent end counts as vanished.
@@ -63,7 +63,7 @@ enum Side {
     Broker,
 }
 
-/// A program, a broker's door, and the network between them, with a clock of its own.
+/// A program, a broker's acceptor, and the network between them, with a clock of its own.
 struct Network {
     now: Instant,
     faults: NetworkFaults,
@@ -71,7 +71,7 @@ struct Network {
     /// Datagrams by the time of their arrival; the number separates datagrams of one moment.
     on_their_way: BTreeMap<(Instant, u64), (Side, Vec<u8>)>,
     sent: u64,
-    door: DatagramDoor,
+    acceptor: DatagramAcceptor,
     program: Option<DatagramLink>,
     broker: Option<DatagramLink>,
 }
@@ -93,7 +93,7 @@ impl Network {
             chance: Chance(faults.seed | 1),
             on_their_way: BTreeMap::new(),
             sent: 0,
-            door: DatagramDoor::new(&KEYS.broker, IDLE).expect("TLS 1.3"),
+            acceptor: DatagramAcceptor::new(&KEYS.broker, IDLE).expect("TLS 1.3"),
             program: Some(link.expect("a name")),
             broker: None,
         }
@@ -142,24 +142,24 @@ impl Network {
                 }
                 (Side::Broker, datagram) => match &mut self.broker {
                     Some(broker) => broker.take(self.now, &datagram),
-                    None => self.knock(&datagram),
+                    None => self.handle_datagram(&datagram),
                 },
             }
         }
     }
 
-    fn knock(&mut self, datagram: &[u8]) {
+    fn handle_datagram(&mut self, datagram: &[u8]) {
         let mut answer = Vec::new();
-        match self.door.knock(self.now, address(PROGRAM), datagram, &mut answer) {
-            Knock::Ignored => {}
-            Knock::Answered => {
+        match self.acceptor.handle_datagram(self.now, address(PROGRAM), datagram, &mut answer) {
+            DatagramOutcome::Ignored => {}
+            DatagramOutcome::Answered => {
                 assert!(
                     answer.len() <= datagram.len(),
                     "an answer to a stranger is no longer than the question"
                 );
                 self.send(Side::Program, &answer);
             }
-            Knock::Opened(link) => self.broker = Some(*link),
+            DatagramOutcome::Opened(link) => self.broker = Some(*link),
         }
     }
 
@@ -246,10 +246,10 @@ proptest! {
                 for link in [&mut network.program, &mut network.broker].into_iter().flatten() {
                     link.take(network.now, &bytes);
                 }
-                match network.door.knock(network.now, address(PROGRAM), &bytes, &mut answer) {
-                    Knock::Answered => assert!(answer.len() <= bytes.len()),
-                    Knock::Ignored => {}
-                    Knock::Opened(_) => panic!("without a cookie"),
+                match network.acceptor.handle_datagram(network.now, address(PROGRAM), &bytes, &mut answer) {
+                    DatagramOutcome::Answered => assert!(answer.len() <= bytes.len()),
+                    DatagramOutcome::Ignored => {}
+                    DatagramOutcome::Opened(_) => panic!("without a cookie"),
                 }
             }
         });
@@ -322,7 +322,10 @@ fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
     let mut answer = Vec::new();
     for host in 0..200 {
         let forged = SocketAddr::from(([192, 0, 2, host], 1000));
-        assert!(matches!(network.door.knock(network.now, forged, &first, &mut answer), Knock::Answered));
+        assert!(matches!(
+            network.acceptor.handle_datagram(network.now, forged, &first, &mut answer),
+            DatagramOutcome::Answered
+        ));
         assert!(answer.len() < first.len() / 4, "{} bytes", answer.len());
     }
     // the cookie of one address is not valid for another one
@@ -331,9 +334,15 @@ fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
     let mut second = Vec::new();
     assert!(program.next_datagram(network.now, &mut second));
     let other = SocketAddr::from(([192, 0, 2, 7], 1000));
-    assert!(!matches!(network.door.knock(network.now, other, &second, &mut answer), Knock::Opened(_)));
+    assert!(!matches!(
+        network.acceptor.handle_datagram(network.now, other, &second, &mut answer),
+        DatagramOutcome::Opened(_)
+    ));
     let own = SocketAddr::from(([192, 0, 2, 199], 1000));
-    assert!(matches!(network.door.knock(network.now, own, &second, &mut answer), Knock::Opened(_)));
+    assert!(matches!(
+        network.acceptor.handle_datagram(network.now, own, &second, &mut answer),
+        DatagramOutcome::Opened(_)
+    ));
 }
 
 /// Runs a test with a broker that listens with UDP alone. If `asks` is true, it asks for certificates of the

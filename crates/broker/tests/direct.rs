@@ -284,8 +284,8 @@ fn the_descriptor_tells_of_events_in_rings_and_of_frames_of_the_broker() {
             let topic = if round % 2 == 0 { topic } else { other };
             supplier.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
             let mut fds = [PollFd::new(&consumer, PollFlags::IN)];
-            let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
-            assert_eq!(poll(&mut fds, Some(&patience)).expect("it waits"), 1, "round {round}");
+            let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&timeout)).expect("it waits"), 1, "round {round}");
             // a ready descriptor only means that an event may have come
             event(&mut consumer);
         }

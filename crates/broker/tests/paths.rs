@@ -120,7 +120,7 @@ proptest! {
     #[test]
     fn whatever_happens_channels_end_credit_comes_back_and_memory_has_a_bound(events in events()) {
         let limits = Limits {
-            clients: 3, topics: 3, credit: 6000, memory: 40_000, path_largest: 2000, patience: Duration::from_micros(20), ..Limits::default()
+            clients: 3, topics: 3, credit: 6000, memory: 40_000, path_largest: 2000, stall_timeout: Duration::from_micros(20), ..Limits::default()
         };
         let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
         let (mut now, mut next_client) = (Instant::ZERO, BTreeMap::new());
@@ -276,27 +276,30 @@ fn abandoned(at: Instant) -> Broker {
 
 #[test]
 fn a_channel_without_a_program_ends_when_its_destination_takes_nothing_for_a_while() {
-    let patience = Limits::default().patience;
+    let stall_timeout = Limits::default().stall_timeout;
     let mut broker = abandoned(Instant::from_nanos(5));
-    assert!(matches!(broker.next(Instant::from_nanos(4) + patience), Next::Idle));
+    assert!(matches!(broker.next(Instant::from_nanos(4) + stall_timeout), Next::Idle));
     assert_eq!(broker.statistics(Instant::ZERO).paths, 1);
     // the broker checks once a second
-    assert!(matches!(broker.next(Instant::from_nanos(5) + patience + Duration::SECOND), Next::Idle));
+    assert!(matches!(
+        broker.next(Instant::from_nanos(5) + stall_timeout + Duration::SECOND),
+        Next::Idle
+    ));
     assert!(matches!(broker.task(), Some(Task::Release { path: PathId(2) })));
     assert!(broker.statistics(Instant::ZERO).paths == 0 && broker.is_empty());
 }
 
 #[test]
 fn a_destination_that_reads_slowly_is_waited_for() {
-    let patience = Limits::default().patience;
+    let stall_timeout = Limits::default().stall_timeout;
     let mut broker = abandoned(Instant::ZERO);
     for round in 1..10 {
-        let now = Instant::ZERO + (patience - Duration::SECOND) * round;
+        let now = Instant::ZERO + (stall_timeout - Duration::SECOND) * round;
         assert!(matches!(broker.next(now), Next::Idle));
         broker.progressed(now, PathId(2));
     }
     assert_eq!(broker.statistics(Instant::ZERO).paths, 1);
-    broker.drained(Instant::ZERO + patience * 10, PathId(2));
+    broker.drained(Instant::ZERO + stall_timeout * 10, PathId(2));
     assert_eq!(broker.statistics(Instant::ZERO).paths, 0);
 }
 
@@ -344,7 +347,7 @@ fn who_connects_and_does_not_greet_has_to_go() {
     let mut broker = Broker::new(hierarchy(), Limits::default()).with_paths(link());
     assert!(broker.connected(Instant::from_nanos(5), ClientId(1), TransportPeer::User(0)));
     assert!(matches!(
-        broker.next(Instant::from_nanos(5) + (Limits::default().patience + Duration::SECOND)),
+        broker.next(Instant::from_nanos(5) + (Limits::default().stall_timeout + Duration::SECOND)),
         Next::Idle
     ));
     let last = std::iter::from_fn(|| broker.task()).last();

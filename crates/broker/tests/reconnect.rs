@@ -152,8 +152,8 @@ fn a_program_without_a_descriptor_left_is_told_the_same_and_comes_back() {
         while_serving(&mut first, || {
             client.subscribe(&SubscriptionSpec::new("question")).expect("it fits");
             let topic = client.advertise(&Advertisement::new("question")).expect("a topic");
-            let patience = Duration::from_millis(10);
-            let silent = client.request(topic, EventDraft::new(b"?"), patience).expect_err("nobody replies");
+            let timeout = Duration::from_millis(10);
+            let silent = client.request(topic, EventDraft::new(b"?"), timeout).expect_err("nobody replies");
             assert!(matches!(silent, Error::NoReply(_) | Error::NobodyReplies { .. }), "{silent}");
             question = Some(topic);
         });

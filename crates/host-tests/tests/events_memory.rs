@@ -85,8 +85,8 @@ fn join(doorbell: &Doorbell) -> MemoryConsumer {
         if let Some(offer) = MemoryOffer::receive(doorbell).expect("the supplier is there") {
             return offer.accept(WAY, doorbell).expect("a supplier's memory");
         }
-        let patience = Some(Duration::from_secs(10));
-        assert!(unisono_linux::poll::readable([doorbell.as_fd()], patience).expect("poll")[0]);
+        let timeout = Some(Duration::from_secs(10));
+        assert!(unisono_linux::poll::readable([doorbell.as_fd()], timeout).expect("poll")[0]);
     }
 }
 

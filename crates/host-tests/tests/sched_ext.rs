@@ -213,7 +213,7 @@ impl Drop for Stage {
 }
 
 /// If a thread waits for longer than its timeout, the kernel treats the scheduler as stalled and unloads it.
-fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
+fn a_gang_may_wait_for_longer_than_the_kernel_allows() -> TestOutcome {
     here()?;
     let timeout = TIMEOUT;
     let mut stage = Stage::new(timeout);
@@ -350,7 +350,7 @@ fn other_programs_go_first_where_they_run() -> TestOutcome {
 host_tests![needs Machine;
     the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed within 90,
     gangs_keep_to_the_quota_of_the_group_that_they_are_started_in within 90,
-    a_gang_may_wait_for_longer_than_the_kernel_has_patience within 90,
+    a_gang_may_wait_for_longer_than_the_kernel_allows within 90,
     a_gang_may_wait_long_while_nobody_runs within 90,
     nobody_waits_for_a_turn_while_others_wait_for_rcu within 90,
     it_gives_up_before_a_thread_starves within 240,

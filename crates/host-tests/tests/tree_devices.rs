@@ -222,7 +222,7 @@ fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Te
     Ok(())
 }
 
-fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() -> TestOutcome {
+fn a_cable_that_nothing_replaces_is_waited_for_and_named_at_the_time_limit() -> TestOutcome {
     here()?;
     require::program("ip", "apt-get install iproute2")?;
     let link = SwitchLink { a: end(0, 0), b: end(1, 0) };
@@ -443,7 +443,7 @@ host_tests![needs Switches;
     software_barriers_cross_the_same_switches,
     a_node_whose_process_is_killed_is_named,
     a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it,
-    a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends,
+    a_cable_that_nothing_replaces_is_waited_for_and_named_at_the_time_limit,
     a_cable_that_loses_what_is_sent_is_named_from_the_registers,
     members_that_no_link_connects_are_named_before_anything_is_made,
     a_network_of_the_paper_comes_up_and_synchronizes,

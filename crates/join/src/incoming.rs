@@ -5,7 +5,7 @@
 //! queue of arrivals drops events that the broker does not take in time.
 
 use crate::network::ClassNetwork;
-use crate::sight::Sight;
+use crate::state::JoinState;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use unisono_broker::join::{JoinArrivals, JoinReceiver, JoinStep, JoinStream, JoinedHost, StreamOrigin};
@@ -20,7 +20,7 @@ const BATCH: usize = 64;
 
 /// The state of a class at the broker.
 struct AtBroker<'a> {
-    sight: &'a Sight,
+    state: &'a JoinState,
     class: usize,
     network: &'a ClassNetwork,
     client: Client,
@@ -35,20 +35,20 @@ struct AtBroker<'a> {
 /// The other joins that are present.
 type PresentJoins = BTreeSet<JoinedHost>;
 
-pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
+pub(crate) fn run(state: &JoinState, class: usize, network: &ClassNetwork) {
     let mut receiver = JoinReceiver::default();
     let mut present = PresentJoins::new();
-    while !sight.stops() {
-        let Some(client) = sight.connect() else {
-            let arrivals = sight.arrivals[class].take(0, Duration::ZERO);
-            hosts(sight, class, arrivals, (&mut receiver, &mut present));
+    while !state.stops() {
+        let Some(client) = state.connect() else {
+            let arrivals = state.arrivals[class].take(0, Duration::ZERO);
+            hosts(state, class, arrivals, (&mut receiver, &mut present));
             continue;
         };
         receiver.connected(client.broker_run());
         let (topics, handed, token) = (HashMap::new(), Vec::new(), None);
-        let mut at = AtBroker { sight, class, network, client, topics, handed, token };
+        let mut at = AtBroker { state, class, network, client, topics, handed, token };
         if let Err(error) = at.serve(&mut receiver, &mut present) {
-            sight.broke(&error);
+            state.broke(&error);
         }
     }
     network.close();
@@ -56,7 +56,7 @@ pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
 
 /// Handles the hosts that appeared or disappeared since the last call.
 fn hosts(
-    sight: &Sight,
+    state: &JoinState,
     class: usize,
     arrivals: JoinArrivals,
     (receiver, present): (&mut JoinReceiver, &mut PresentJoins),
@@ -81,30 +81,30 @@ fn hosts(
         }
         let is = is_there(present);
         if was != is {
-            sight.report(class, &format!("{} is {}", host.name, if is { "there" } else { "gone" }));
+            state.report(class, &format!("{} is {}", host.name, if is { "there" } else { "gone" }));
         }
-        sight.counters(class).hosts = present.iter().map(|host| host.name.clone()).collect();
+        state.counters(class).hosts = present.iter().map(|host| host.name.clone()).collect();
     }
 }
 
 impl AtBroker<'_> {
     fn serve(&mut self, receiver: &mut JoinReceiver, present: &mut PresentJoins) -> Result<(), Error> {
-        while !self.sight.stops() {
+        while !self.state.stops() {
             // only detects whether the connection has broken: this client has no subscription, so no events
             // come
             while self.client.receive(Some(Duration::ZERO))?.is_some() {}
-            if self.token.is_none() && self.sight.is_subscribed(self.class) {
+            if self.token.is_none() && self.state.is_subscribed(self.class) {
                 match self.network.announce(self.client.broker_run()) {
                     Ok(token) => self.token = Some(token),
                     Err(error) => {
-                        self.sight.report(self.class, &format!("{error:#}"));
-                        self.sight.pause(ANNOUNCE_INTERVAL);
+                        self.state.report(self.class, &format!("{error:#}"));
+                        self.state.pause(ANNOUNCE_INTERVAL);
                     }
                 }
             }
-            let mut arrivals = self.sight.arrivals[self.class].take(BATCH, POLL_INTERVAL);
+            let mut arrivals = self.state.arrivals[self.class].take(BATCH, POLL_INTERVAL);
             let envelopes = std::mem::take(&mut arrivals.envelopes);
-            hosts(self.sight, self.class, arrivals, (receiver, present));
+            hosts(self.state, self.class, arrivals, (receiver, present));
             for (at, bytes) in &envelopes {
                 for step in receiver.arrived(*at, bytes) {
                     self.step(step)?;
@@ -114,7 +114,7 @@ impl AtBroker<'_> {
                 self.step(JoinStep::Withdraw(stream))?;
             }
             self.settle()?;
-            let mut counters = self.sight.counters(self.class);
+            let mut counters = self.state.counters(self.class);
             counters.received = receiver.counters;
             counters.streams = receiver.streams();
         }
@@ -132,7 +132,7 @@ impl AtBroker<'_> {
             }
             JoinStep::Publish { stream, origin, event } => {
                 let Some(topic) = self.topic(stream, origin)? else {
-                    self.sight.counters(self.class).refused += 1;
+                    self.state.counters(self.class).refused += 1;
                     return Ok(());
                 };
                 let mut draft = EventDraft::new(event.payload)
@@ -144,7 +144,7 @@ impl AtBroker<'_> {
                 }
                 match self.client.try_publish_with_receipt(topic, &draft, Some(event.sequence)) {
                     Ok(handed) => self.handed.push(handed),
-                    Err(Error::TooLong { .. }) => self.sight.counters(self.class).refused += 1,
+                    Err(Error::TooLong { .. }) => self.state.counters(self.class).refused += 1,
                     Err(error) => return Err(error),
                 }
                 Ok(())
@@ -164,7 +164,7 @@ impl AtBroker<'_> {
         let made = match self.client.advertise(&spec) {
             Ok(handle) => Some(handle),
             Err(Error::Refused(reason)) => {
-                self.sight.report(self.class, &format!("the broker refuses the topic {topic}: {reason}"));
+                self.state.report(self.class, &format!("the broker refuses the topic {topic}: {reason}"));
                 None
             }
             Err(error) => return Err(error),
@@ -185,7 +185,7 @@ impl AtBroker<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let mut counters = self.sight.counters(self.class);
+        let mut counters = self.state.counters(self.class);
         counters.published += published;
         counters.refused += refused;
         counters.known += known;

@@ -2,19 +2,19 @@
 //!
 //! `unisono_broker::join` describes joining. This program adds the network and the threads: for each class a
 //! zenoh session, a thread that sends (`outgoing.rs`) and a thread that receives (`incoming.rs`), each with a
-//! connection of its own to the broker. `network.rs` opens the sessions, `sight.rs` holds the state that all
+//! connection of its own to the broker. `network.rs` opens the sessions, `state.rs` holds the state that all
 //! threads share. Read `outgoing.rs` first, then `incoming.rs`.
 #![forbid(unsafe_code)]
 
 mod incoming;
 mod network;
 mod outgoing;
-mod sight;
+mod state;
 
 use anyhow::Context;
 use clap::Parser;
 use network::ClassNetwork;
-use sight::{JoinExposure, Sight};
+use state::{JoinExposure, JoinState};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -120,13 +120,13 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let at = args.at.clone().unwrap_or_else(|| BrokerAddress::Shared(unisono_events_client::default_socket()));
     interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
     let exposure = if args.insecure { JoinExposure::Anybody } else { JoinExposure::Protected };
-    let sight = Arc::new(Sight::new(at, host, settings, exposure));
+    let state = Arc::new(JoinState::new(at, host, settings, exposure));
     let mut threads = Vec::new();
-    for class in 0..sight.settings.classes.len() {
-        let network = Arc::new(ClassNetwork::open(&sight, class, args.zenoh_config.as_deref())?);
-        let (seen, of) = (Arc::clone(&sight), Arc::clone(&network));
+    for class in 0..state.settings.classes.len() {
+        let network = Arc::new(ClassNetwork::open(&state, class, args.zenoh_config.as_deref())?);
+        let (seen, of) = (Arc::clone(&state), Arc::clone(&network));
         threads.push(std::thread::spawn(move || outgoing::run(&seen, class, &of)));
-        let seen = Arc::clone(&sight);
+        let seen = Arc::clone(&state);
         threads.push(std::thread::spawn(move || incoming::run(&seen, class, &network)));
     }
     let mut next = Instant::now() + Duration::from_secs(args.every);
@@ -135,25 +135,25 @@ fn run(args: &Args) -> anyhow::Result<()> {
         std::thread::sleep(POLL_INTERVAL);
         if args.json && Instant::now() >= next {
             next += Duration::from_secs(args.every);
-            print(&sight)?;
+            print(&state)?;
         }
     }
     let early = interrupt::caught().is_none();
-    sight.stop();
+    state.stop();
     let until = Instant::now() + FAREWELL;
     while Instant::now() < until && !threads.iter().all(std::thread::JoinHandle::is_finished) {
         std::thread::sleep(POLL_INTERVAL);
     }
     if args.json {
-        print(&sight)?;
+        print(&state)?;
     }
     anyhow::ensure!(!early, "a part of it ended; see above");
     Ok(())
 }
 
-fn print(sight: &Sight) -> anyhow::Result<()> {
+fn print(state: &JoinState) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    let object = serde_json::json!({ "format": "unisono-join-1", "classes": sight.statistics() });
+    let object = serde_json::json!({ "format": "unisono-join-1", "classes": state.statistics() });
     serde_json::to_writer(&mut out, &object)?;
     writeln!(out)?;
     out.flush()?;

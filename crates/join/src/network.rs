@@ -5,7 +5,7 @@
 //! number of the join's session, because a host may have several joins. Rules of zenoh's access control refer
 //! to these keys.
 
-use crate::sight::{JoinExposure, Sight};
+use crate::state::{JoinExposure, JoinState};
 use anyhow::anyhow;
 use std::path::Path;
 use std::sync::Arc;
@@ -79,8 +79,8 @@ fn network_error(error: zenoh::Error) -> anyhow::Error {
 }
 
 impl ClassNetwork {
-    pub(crate) fn open(sight: &Sight, class: usize, file: Option<&Path>) -> anyhow::Result<Self> {
-        let settings = &sight.settings.classes[class];
+    pub(crate) fn open(state: &JoinState, class: usize, file: Option<&Path>) -> anyhow::Result<Self> {
+        let settings = &state.settings.classes[class];
         let mut config = match file {
             Some(path) => Config::from_file(path).map_err(|error| anyhow!("{}: {error}", path.display()))?,
             None => {
@@ -106,11 +106,11 @@ impl ClassNetwork {
                 settings.name
             );
         }
-        if sight.exposure == JoinExposure::Protected {
+        if state.exposure == JoinExposure::Protected {
             check_join_exposure(listening(&config).iter().map(String::as_str), proof(&config))?;
         }
         let session = zenoh::open(config).wait().map_err(network_error)?;
-        let (name, host) = (settings.name.clone(), sight.host.clone());
+        let (name, host) = (settings.name.clone(), state.host.clone());
         let publisher = session
             .declare_publisher(format!("unisono/join/{name}/{host}"))
             .congestion_control(CongestionControl::Block)
@@ -120,9 +120,9 @@ impl ClassNetwork {
             session.declare_subscriber(format!("unisono/join/{name}/*")).allowed_origin(Locality::Remote);
         let hosts =
             session.liveliness().declare_subscriber(format!("unisono/joined/{name}/*/*/*")).history(true);
-        let to = Arc::clone(&sight.arrivals[class]);
+        let to = Arc::clone(&state.arrivals[class]);
         let envelopes = envelopes.callback(move |sample| envelope(&to, &sample)).wait().map_err(network_error)?;
-        let to = Arc::clone(&sight.arrivals[class]);
+        let to = Arc::clone(&state.arrivals[class]);
         let hosts = hosts.callback(move |sample| host_changed(&to, &sample)).wait().map_err(network_error)?;
         Ok(Self { class: name, host, session, publisher, _subscribers: [envelopes, hosts] })
     }

@@ -15,8 +15,8 @@
 //! for five. [`Estimate::attainable_level`] returns this limit, and the interval is then the range of the
 //! runs. A caller that shows an interval of fewer than six runs must not call it a 95 % interval.
 //!
-//! Coverage: with 6 to 20 runs, an interval of 95 % contained the true median in 94 to 96 % of the experiments
-//! (normal, log-normal and Laplace values, 6,000 experiments for each number of runs).
+//! Coverage: with 6 to 20 runs, an interval of 95 % contained the true median in 94 to 96 % of the
+//! experiments (normal, log-normal and Laplace values, 6,000 experiments for each number of runs).
 //!
 //! Cost: `O(n log n)`.
 //!
@@ -78,7 +78,7 @@ pub fn median_interval(values: &[f64], level: f64) -> Option<Estimate> {
 /// Returns the ends of the interval in sorted values, of which there is at least one.
 fn interpolated_ends(values: &[f64], level: f64) -> (f64, f64) {
     let n = values.len();
-    let mut tail = BinomialTail::of(n);
+    let mut tail = BinomialTail::new(n);
     let mut covered = 1.0 - 2.0 * tail.add_next();
     let (mut depth, mut weight) = (1, 0.0);
     if covered > level {
@@ -112,7 +112,7 @@ pub(crate) struct BinomialTail {
 }
 
 impl BinomialTail {
-    pub(crate) fn of(throws: usize) -> Self {
+    pub(crate) fn new(throws: usize) -> Self {
         Self { throws, heads: 0, next: throws as f64 * 0.5f64.ln(), sum: 0.0 }
     }
 

@@ -92,7 +92,7 @@ pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64) -> Option<Compa
 fn sign_test(wins: usize, losses: usize) -> f64 {
     let n = wins + losses;
     let fewer = wins.min(losses);
-    let mut tail = BinomialTail::of(n);
+    let mut tail = BinomialTail::new(n);
     let mut sum = 0.0;
     for _ in 0..=fewer {
         sum = tail.add_next();

@@ -97,12 +97,12 @@ pub fn run(load: &BurstLoad, choice: &BarrierChoice, options: &Options) -> Resul
     )
 }
 
-/// Serves the requests. A request that has not begun `patience` after the start is counted, not served.
+/// Serves the requests. A request that has not begun `max_delay` after the start is counted, not served.
 fn serve(
     load: &BurstLoad,
     choice: &BarrierChoice,
     options: &Options,
-    patience: Duration,
+    max_delay: Duration,
 ) -> Result<Measurement, Error> {
     options.check()?;
     load.check()?;
@@ -117,7 +117,7 @@ fn serve(
         )));
     }
     let origin = options.start_at.map_or(clock::now() + options.warm_up.into(), Instant::from_nanos);
-    let too_late = origin + patience.into();
+    let too_late = origin + max_delay.into();
     let given_up = AtomicBool::new(false);
     let latencies = Mutex::new(Vec::with_capacity(arrivals.len()));
     let serving = Options { iterations: Some(arrivals.len() as u64), ..options.clone() };
@@ -195,8 +195,8 @@ mod tests {
         let load = BurstLoad { rate: 200.0, burst: 4, rounds: 4, ..BurstLoad::default() };
         let options = Options { threads: 3, seconds: 0.2, size: Some(100), ..Options::default() };
         // a busy machine may take long: no request is given up here
-        let patience = Duration::from_secs(3600);
-        let measured = serve(&load, &BarrierChoice::default(), &options, patience).expect("measured");
+        let max_delay = Duration::from_secs(3600);
+        let measured = serve(&load, &BarrierChoice::default(), &options, max_delay).expect("measured");
         let expected = load.arrivals(0.2, options.seed).len() as u64;
         assert_eq!((measured.requests, measured.unfinished), (Some(expected), Some(0)));
         let latency = measured.latency_us.expect("latencies");
@@ -220,8 +220,8 @@ mod tests {
             (1..100).map(|rate| BurstLoad { rate: f64::from(rate), rounds: 1, ..BurstLoad::default() });
         let load = rates.into_iter().find(one).expect("a rate at which one request comes");
         let options = Options { threads: 2, seconds: 0.2, seed: 7, size: Some(100), ..Options::default() };
-        let patience = Duration::from_secs(3600);
-        let measured = serve(&load, &BarrierChoice::default(), &options, patience).expect("measured");
+        let max_delay = Duration::from_secs(3600);
+        let measured = serve(&load, &BarrierChoice::default(), &options, max_delay).expect("measured");
         let arrival = load.arrivals(0.2, 7)[0].as_secs_f64();
         assert!(measured.requests == Some(1) && measured.elapsed_s >= arrival, "{measured:?}");
     }

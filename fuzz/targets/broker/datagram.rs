@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use unisono_events_wire::TlsClient;
-use unisono_events_wire::datagram::{DatagramDoor, DatagramLink, Knock};
+use unisono_events_wire::datagram::{DatagramAcceptor, DatagramLink, DatagramOutcome};
 use unisono_broker::{TlsCertificates, TlsService, Uncertified};
 
 static KEYS: LazyLock<(TlsCertificates, TlsClient)> = LazyLock::new(|| {
@@ -43,7 +43,7 @@ impl End {
 struct Scene {
     now: Instant,
     program: SocketAddr,
-    door: DatagramDoor,
+    acceptor: DatagramAcceptor,
     /// The program, and the broker.
     ends: [End; 2],
 }
@@ -52,8 +52,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let [program, broker] = [1000, 7402].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
     let now = Instant::now();
     let link = DatagramLink::connect(now, broker, &KEYS.1).expect("a name");
-    let door = DatagramDoor::new(&KEYS.0, Duration::from_secs(30)).expect("TLS 1.3");
-    let mut scene = Scene { now, program, door, ends: [End::new(Some(link)), End::new(None)] };
+    let acceptor = DatagramAcceptor::new(&KEYS.0, Duration::from_secs(30)).expect("TLS 1.3");
+    let mut scene = Scene { now, program, acceptor, ends: [End::new(Some(link)), End::new(None)] };
     let mut bytes = bytes.iter().copied();
     // more steps take longer and reveal nothing else
     for _ in 0..400 {
@@ -129,13 +129,13 @@ impl Scene {
             Some(link) => link.take(self.now, datagram),
             None => {
                 let mut answer = Vec::new();
-                match self.door.knock(self.now, self.program, datagram, &mut answer) {
-                    Knock::Ignored => {}
-                    Knock::Answered => {
+                match self.acceptor.handle_datagram(self.now, self.program, datagram, &mut answer) {
+                    DatagramOutcome::Ignored => {}
+                    DatagramOutcome::Answered => {
                         assert!(answer.len() <= datagram.len(), "more than was asked");
                         self.ends[0].coming.push_back(answer);
                     }
-                    Knock::Opened(link) => self.ends[to].link = Some(*link),
+                    DatagramOutcome::Opened(link) => self.ends[to].link = Some(*link),
                 }
             }
         }

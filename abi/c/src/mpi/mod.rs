@@ -139,7 +139,7 @@ pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
 /// Sets how long calls on this window, and on the other windows of its job, wait before they return
 /// UNISONO_STATUS_AGAIN. Without this call they wait without limit.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_mpi_window_patience(window: *mut WindowHandle, nanoseconds: u64) {
+pub unsafe extern "C" fn unisono_mpi_window_set_wait_limit(window: *mut WindowHandle, nanoseconds: u64) {
     let call = |window: &mut Window| {
         window.set_wait_timeout(Some(StdDuration::from_nanos(nanoseconds)));
         Ok(())

@@ -3,9 +3,9 @@
 //! A path whose program has gone keeps its credit until its destination has taken all its messages. A
 //! destination that takes no more would keep it for ever, and the broker's memory suffices for only some
 //! thousand such paths. So a path without a program ends when its destination has taken no byte for
-//! [`Limits::patience`](crate::Limits::patience); a slow destination is waited for. A program that has
-//! connected but not sent its greeting within that time is disconnected, and earlier if another program needs
-//! its place. A program whose token has expired is disconnected, too.
+//! [`Limits::stall_timeout`](crate::Limits::stall_timeout); a slow destination is waited for. A program that
+//! has connected but not sent its greeting within that time is disconnected, and earlier if another program
+//! needs its place. A program whose token has expired is disconnected, too.
 //!
 //! Cost: a scan of all paths and programs once a second.
 
@@ -56,8 +56,8 @@ impl Broker {
         self.timers.next_check = now + CHECK_INTERVAL;
         self.expire(now);
         self.ledger.expire(now);
-        let patience = self.limits.patience;
-        let is_over = |since: Instant| now - since >= patience;
+        let stall_timeout = self.limits.stall_timeout;
+        let is_over = |since: Instant| now - since >= stall_timeout;
         let paths = self.link.paths.iter();
         let stuck: Vec<PathId> = paths
             .filter(|(_, path)| path.client.is_none() && path.stalled && is_over(path.alone_since))

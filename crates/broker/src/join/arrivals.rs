@@ -89,11 +89,11 @@ impl ArrivalQueue {
     }
 
     /// Takes all changes of hosts and at most `most` envelopes. If the queue is empty, waits up to
-    /// `patience`.
+    /// `timeout`.
     #[must_use]
-    pub fn take(&self, most: usize, patience: Duration) -> JoinArrivals {
+    pub fn take(&self, most: usize, timeout: Duration) -> JoinArrivals {
         let is_empty = |of: &mut WaitingArrivals| of.hosts.is_empty() && of.envelopes.is_empty();
-        let waited = self.came.wait_timeout_while(self.waiting(), patience, is_empty);
+        let waited = self.came.wait_timeout_while(self.waiting(), timeout, is_empty);
         let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let count = most.min(waiting.envelopes.len());
         let envelopes: Vec<_> = waiting.envelopes.drain(..count).collect();

@@ -28,7 +28,7 @@ mod window;
 pub use add::WebEncryption;
 pub use inherited::SocketOrigin;
 pub use listen::{Exposure, OWNER, ServeError};
-pub use reload::{ReloadBell, SettingsReader};
+pub use reload::{ReloadTrigger, SettingsReader};
 pub use take_over::ServeEnd;
 pub use window::StatisticsWindow;
 

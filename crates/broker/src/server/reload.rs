@@ -2,7 +2,7 @@
 //! reader.
 //!
 //! ```text
-//!   SIGHUP  --ReloadBell--+
+//!   SIGHUP  --ReloadTrigger-+
 //!   RELOAD of a program --+--> read all, check all --> listeners, broker, connections
 //!                                    |
 //!                                    +--> the first error: nothing has changed
@@ -25,30 +25,30 @@ pub type SettingsReader = Box<dyn Fn() -> Result<BrokerSettings, String> + Send>
 #[derive(Default)]
 pub(super) struct ServerSettings {
     reader: Option<SettingsReader>,
-    bell: Arc<ReloadBell>,
+    trigger: Arc<ReloadTrigger>,
 }
 
 impl fmt::Debug for ServerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSettings").field("bell", &self.bell).finish_non_exhaustive()
+        f.debug_struct("ServerSettings").field("trigger", &self.trigger).finish_non_exhaustive()
     }
 }
 
-/// Makes a serving broker read its files again. It may be rung from another thread, or from the `stop` of
+/// Makes a serving broker read its files again. It may be used from another thread, or from the `stop` of
 /// [`Server::serve`](crate::Server::serve).
 #[derive(Debug, Default)]
-pub struct ReloadBell {
-    rung: Mutex<Option<ReloadAsker>>,
+pub struct ReloadTrigger {
+    asked: Mutex<Option<ReloadAsker>>,
 }
 
-impl ReloadBell {
+impl ReloadTrigger {
     /// Asks for a reload in the server's next turn, within a tenth of a second.
-    pub fn ring(&self, asker: ReloadAsker) {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = Some(asker);
+    pub fn ask(&self, asker: ReloadAsker) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(asker);
     }
 
     fn take(&self) -> Option<ReloadAsker> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -58,15 +58,15 @@ impl Server {
         self.settings.reader = Some(reader);
     }
 
-    /// Returns the bell that asks for a reload.
+    /// Returns the trigger that asks for a reload.
     #[must_use]
-    pub fn reload_bell(&self) -> Arc<ReloadBell> {
-        Arc::clone(&self.settings.bell)
+    pub fn reload_trigger(&self) -> Arc<ReloadTrigger> {
+        Arc::clone(&self.settings.trigger)
     }
 
-    /// Reads the files again if the bell has been rung.
+    /// Reads the files again if the trigger has asked for it.
     pub(super) fn reload_if_asked(&mut self) {
-        if let Some(asker) = self.settings.bell.take() {
+        if let Some(asker) = self.settings.trigger.take() {
             self.reload(asker);
         }
     }

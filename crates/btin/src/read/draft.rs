@@ -54,7 +54,7 @@ impl Draft {
         }
         let (name, label) = (name.to_owned(), String::new());
         let vertex =
-            Vertex { name: name.clone(), label, kind: VertexKind::Unsaid, ports: None, member: false, at };
+            Vertex { name: name.clone(), label, kind: VertexKind::Unknown, ports: None, member: false, at };
         self.vertices.push(vertex);
         self.by_name.insert(name, self.vertices.len() - 1);
         self.vertices.len() - 1

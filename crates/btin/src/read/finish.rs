@@ -198,7 +198,7 @@ impl Draft {
 
     /// Decides the kind of each vertex whose kind the file does not give.
     fn decide(&mut self, assume: &Assume) {
-        let stated = self.vertices.iter().any(|vertex| vertex.kind != VertexKind::Unsaid);
+        let stated = self.vertices.iter().any(|vertex| vertex.kind != VertexKind::Unknown);
         let mut degree = vec![0_u32; self.vertices.len()];
         for cable in &self.cables {
             degree[cable.a.vertex] += 1;
@@ -206,7 +206,7 @@ impl Draft {
         }
         let (mut switches, mut nodes) = (0, 0);
         for (vertex, degree) in self.vertices.iter_mut().zip(degree) {
-            if vertex.kind != VertexKind::Unsaid {
+            if vertex.kind != VertexKind::Unknown {
                 continue;
             }
             let node = !stated && assume.leaves == LeafVertices::Nodes && degree == 1;

@@ -74,7 +74,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
     let LldpReader { mut draft, reporters, .. } = reader;
     for vertex in 0..draft.vertices.len() {
         let kind = &mut draft.vertices[vertex].kind;
-        if *kind == VertexKind::Unsaid && !reporters.contains(&vertex) {
+        if *kind == VertexKind::Unknown && !reporters.contains(&vertex) {
             *kind = VertexKind::Node;
         }
         let name = draft.vertices[vertex].name.clone();
@@ -301,7 +301,7 @@ impl<'a> LldpReader<'a> {
             let kind = &mut self.draft.vertices[vertex].kind;
             match string(find(&can, "type")).as_deref() {
                 Some("Bridge" | "Router" | "Repeater") if is_enabled => *kind = VertexKind::Switch,
-                _ if *kind == VertexKind::Unsaid => *kind = VertexKind::Node,
+                _ if *kind == VertexKind::Unknown => *kind = VertexKind::Node,
                 _ => {}
             }
         }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub(super) enum VertexKind {
     Switch,
     Node,
-    Unsaid,
+    Unknown,
 }
 
 impl VertexKind {

@@ -66,7 +66,7 @@ pub(super) struct Transfer {
 
 /// Whether the step that was executed was the last one of its request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum TransferProgress {
     More,
     Last,
 }
@@ -117,7 +117,7 @@ impl Transfer {
     }
 
     /// Executes the next step.
-    pub(super) fn step(&mut self, backing: &Backing) -> io::Result<Step> {
+    pub(super) fn step(&mut self, backing: &Backing) -> io::Result<TransferProgress> {
         let (position, bytes) = (self.position(), self.bytes());
         let piece = self.done as usize..(self.done + bytes) as usize;
         let (file, offset, length) = (&backing.file, self.offset, u64::from(self.length));
@@ -143,18 +143,18 @@ impl Transfer {
                 };
                 if !possible(zeroed)? {
                     self.action = DiskAction::Fill;
-                    return Ok(Step::More);
+                    return Ok(TransferProgress::More);
                 }
             }
         }
         self.done += bytes;
         if self.bytes() > 0 {
-            return Ok(Step::More);
+            return Ok(TransferProgress::More);
         }
         if self.durability == WriteDurability::OnReply {
             backing.sync()?;
         }
-        Ok(Step::Last)
+        Ok(TransferProgress::Last)
     }
 
     /// Returns the bytes that were read, or none after another action.
@@ -196,7 +196,7 @@ mod tests {
 
     fn run(backing: &Backing, command: DiskCommand, offset: u64, length: u32, data: Vec<u8>) -> Vec<u8> {
         let mut transfer = Transfer::new(command, offset, length, data).expect("a transfer");
-        while transfer.step(backing).expect("it is possible") == Step::More {}
+        while transfer.step(backing).expect("it is possible") == TransferProgress::More {}
         transfer.into_data()
     }
 

@@ -12,7 +12,7 @@
 //! Cost: a lock and two thread switches for each piece.
 
 use super::DiskError;
-use super::backing::{Backing, Step, Transfer, error_number};
+use super::backing::{Backing, Transfer, TransferProgress, error_number};
 use super::nbd::NbdError;
 use crate::delays;
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ impl RequestQueue {
                         false => &mut figures.written_bytes,
                     };
                     *counter += bytes;
-                    if step == Step::More {
+                    if step == TransferProgress::More {
                         // queues the next piece before the service of this one ends, so that the class stays
                         // backlogged
                         state.add(now, job);

@@ -84,10 +84,10 @@ struct RootClause {
     subscriptions: Subscribers,
     /// Its ways to be found, the present one first. Empty: evaluated for each event.
     ways: VecDeque<Vec<AccessPath>>,
-    /// The number of evaluations in vain since the last change; and, in `patience`, the number that triggers
+    /// The number of evaluations in vain since the last change; and, in `max_vain`, the number that triggers
     /// a change.
     vain: u32,
-    patience: u32,
+    max_vain: u32,
     /// The number of ways that are left to try in this round.
     round: usize,
     /// The number of the last event that met a path of the clause.
@@ -114,8 +114,8 @@ impl ContentIndex {
         }
         let mut subscriptions = Subscribers::default();
         let changed = subscriptions.insert(owner, subscription);
-        let (patience, round) = (MAX_FUTILE_EVALUATIONS, ways.len());
-        self.roots.insert(id, RootClause { subscriptions, ways, vain: 0, patience, round, met: 0 });
+        let (max_vain, round) = (MAX_FUTILE_EVALUATIONS, ways.len());
+        self.roots.insert(id, RootClause { subscriptions, ways, vain: 0, max_vain, round, met: 0 });
         changed
     }
 
@@ -175,7 +175,7 @@ impl ContentIndex {
                 found.extend(root.subscriptions.as_slice());
             } else {
                 root.vain = root.vain.saturating_add(1);
-                if root.vain >= root.patience && root.ways.len() > 1 && self.vain.len() < MAX_MOVES {
+                if root.vain >= root.max_vain && root.ways.len() > 1 && self.vain.len() < MAX_MOVES {
                     self.vain.push(id);
                 }
             }
@@ -198,7 +198,7 @@ impl ContentIndex {
         root.vain = 0;
         root.round -= 1;
         if root.round == 0 {
-            (root.round, root.patience) = (root.ways.len(), root.patience.saturating_mul(2));
+            (root.round, root.max_vain) = (root.ways.len(), root.max_vain.saturating_mul(2));
         }
     }
 

@@ -78,7 +78,7 @@ fn connect_in_slices(address: SocketAddr) -> Result<OwnedFd, Connecting> {
 }
 
 /// The timeout of the TLS handshake. It is shorter than a broker's time limit for a greeting
-/// (`Limits::patience`, 30 s), so that the program reports the reason itself.
+/// (`Limits::stall_timeout`, 30 s), so that the program reports the reason itself.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects with TLS. Returns after the handshake.

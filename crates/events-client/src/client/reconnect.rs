@@ -440,7 +440,7 @@ mod tests {
     /// comes.
     fn is_unanswered_wherever_the_connection_breaks(address: &BrokerAddress, how: fn() -> TransportError) {
         let draft = EventDraft::new(b"?");
-        let (patience, mut unanswered) = (Duration::from_millis(15), 0);
+        let (timeout, mut unanswered) = (Duration::from_millis(15), 0);
         for is_first in [true, false] {
             for calls in 0.. {
                 let left = CallsLeft::default();
@@ -449,11 +449,11 @@ mod tests {
                 client.subscribe(&SubscriptionSpec::new("question")).expect("it fits");
                 let topic = client.advertise(&Advertisement::new("question")).expect("a topic");
                 if !is_first {
-                    let silent = client.request(topic, draft.clone(), patience).expect_err("nobody replies");
+                    let silent = client.request(topic, draft.clone(), timeout).expect_err("nobody replies");
                     assert!(matches!(silent, Error::NoReply(_)), "{silent}");
                 }
                 *left.lock().expect("nobody panics with it") = Some(calls);
-                let answer = client.request(topic, draft.clone(), patience);
+                let answer = client.request(topic, draft.clone(), timeout);
                 let broke = *left.lock().expect("nobody panics with it") == Some(0);
                 match answer.expect_err("nobody replies") {
                     Error::Unanswered => unanswered += 1,

@@ -4,18 +4,18 @@
 //!   program                                                    broker
 //!   DatagramChannel: socket, timer                             DatagramChannel
 //!     DatagramLink: QUIC, without either <==== datagrams ====>   DatagramLink
-//!                                               first ones -->   DatagramDoor
+//!                                               first ones -->   DatagramAcceptor
 //! ```
 //! QUIC (quinn-proto, a state machine) numbers, acknowledges and repeats datagrams, limits the sender to the
 //! rate of the network and the other end, detects that the other end has vanished, and encrypts with the
 //! certificates that TLS uses. This module has neither sockets nor a clock: its caller passes the received
 //! datagrams and the time to [`DatagramLink`], and gets the datagrams to send and the time of the next call.
-//! [`DatagramDoor`] decides which programs get a link. The socket and the timer are in
+//! [`DatagramAcceptor`] decides which programs get a link. The socket and the timer are in
 //! `transport/datagrams.rs`.
 //!
-//! **Admission.** The door answers the first datagram from an unknown address with a cookie, which is smaller
-//! than that datagram, and keeps no state about the address. Only a program that returns the cookie has
-//! proved that it owns its address.
+//! **Admission.** The acceptor answers the first datagram from an unknown address with a cookie, which is
+//! smaller than that datagram, and keeps no state about the address. Only a program that returns the cookie
+//! has proved that it owns its address.
 //!
 //! **A socket for each connection.** The broker opens a socket for each program, bound to the same address
 //! and connected to the program, so that the kernel distributes the datagrams and each transport has a
@@ -28,10 +28,10 @@
 //!
 //! Reference: RFC 9000 (QUIC), 9001 (its TLS), 9002 (loss and congestion).
 
-mod door;
+mod acceptor;
 mod link;
 
-pub use door::{DatagramDoor, Knock};
+pub use acceptor::{DatagramAcceptor, DatagramOutcome};
 pub(crate) use link::LinkRead;
 pub use link::{DatagramLink, LinkEnd};
 
@@ -80,7 +80,7 @@ fn transport(idle: Option<Duration>) -> Arc<TransportConfig> {
 
 fn endpoint() -> Arc<EndpointConfig> {
     let mut config = EndpointConfig::default();
-    // the door must recognize the number of any link, to tell a program that its link is gone
+    // the acceptor must recognize the number of any link, to tell a program that its link is gone
     config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(NUMBER)));
     Arc::new(config)
 }

@@ -9,7 +9,7 @@
 
 use super::datagram_channel::DatagramChannel;
 use super::{AcceptedTransport, StreamTransport, TransportError, TransportListener, TransportPeer};
-use crate::datagram::{DatagramDoor, Knock};
+use crate::datagram::{DatagramAcceptor, DatagramOutcome};
 use crate::tls::TlsCertificates;
 use rustix::fs::{Gid, Uid, fchown};
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ pub struct DatagramListener {
     socket: OwnedFd,
     address: SocketAddr,
     largest: usize,
-    door: DatagramDoor,
+    acceptor: DatagramAcceptor,
     /// The addresses that have a connection. Datagrams from them that still arrive at the listener's socket
     /// are ignored, because the programs send them again.
     claimed: HashMap<SocketAddr, Weak<()>>,
@@ -66,12 +66,12 @@ impl DatagramListener {
         certificates: &TlsCertificates,
         idle: Duration,
     ) -> Result<Self, TransportError> {
-        let door =
-            DatagramDoor::new(certificates, idle).map_err(|error| TransportError::Tls(error.to_string()))?;
+        let acceptor = DatagramAcceptor::new(certificates, idle)
+            .map_err(|error| TransportError::Tls(error.to_string()))?;
         rustix::io::ioctl_fionbio(&socket, true)?;
         sockopt::set_socket_reuseport(&socket, true)?;
         let address = getsockname(&socket)?.try_into()?;
-        Ok(Self { socket, address, largest, door, claimed: HashMap::new() })
+        Ok(Self { socket, address, largest, acceptor, claimed: HashMap::new() })
     }
 
     /// Returns the listener's address, with the port that the kernel chose if 0 was given.
@@ -118,10 +118,10 @@ impl TransportListener for DatagramListener {
             if self.claimed.contains_key(&remote) {
                 continue;
             }
-            match self.door.knock(Instant::now(), remote, &datagram[..length], &mut answer) {
-                Knock::Ignored => {}
-                Knock::Answered => self.answer(remote, &answer),
-                Knock::Opened(link) => {
+            match self.acceptor.handle_datagram(Instant::now(), remote, &datagram[..length], &mut answer) {
+                DatagramOutcome::Ignored => {}
+                DatagramOutcome::Answered => self.answer(remote, &answer),
+                DatagramOutcome::Opened(link) => {
                     let claim = Arc::new(());
                     self.claimed.insert(remote, Arc::downgrade(&claim));
                     // A failure here does not end the listener: the program tries again, or gives up.
@@ -139,7 +139,7 @@ impl TransportListener for DatagramListener {
     }
 
     fn use_certificates(&mut self, certificates: &TlsCertificates) -> Result<(), TransportError> {
-        let used = self.door.use_certificates(certificates);
+        let used = self.acceptor.use_certificates(certificates);
         used.map_err(|error| TransportError::Tls(error.to_string()))
     }
 

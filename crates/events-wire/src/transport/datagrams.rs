@@ -90,10 +90,10 @@ impl DatagramEnd {
         socket: OwnedFd,
         remote: SocketAddr,
         link: DatagramLink,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, TransportError> {
         let mut channel = Self::new(socket, remote, Box::new(link), None)?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut interrupt = InterruptPoll::default();
         while !channel.link.is_established() {
             interrupt.poll()?;
@@ -104,7 +104,7 @@ impl DatagramEnd {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let what = format!("no answer within {patience:?}; does a broker serve UDP there?");
+                let what = format!("no answer within {timeout:?}; does a broker serve UDP there?");
                 return Err(TransportError::Tls(what));
             }
             channel.sleep(left)?;

@@ -62,12 +62,12 @@ impl TlsChannel {
     pub(super) fn connect(
         socket: OwnedFd,
         (config, broker): (&Arc<ClientConfig>, ServerName<'static>),
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, TransportError> {
         let connection = ClientConnection::new(Arc::clone(config), broker);
         let mut channel = Self::new(socket, connection.map(Connection::Client))?;
         channel.speech = OtherEnd::Tls;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut interrupt = InterruptPoll::default();
         loop {
             interrupt.poll()?;
@@ -78,7 +78,7 @@ impl TlsChannel {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let what = format!(
-                    "no answer to its handshake within {patience:?}; does a broker listen there with TLS?"
+                    "no answer to its handshake within {timeout:?}; does a broker listen there with TLS?"
                 );
                 return Err(TransportError::Tls(what));
             }

@@ -206,7 +206,7 @@ impl GangScheduler {
         if self.mechanism.kind() == MechanismKind::Freeze && version == Some(CgroupVersion::V2) {
             SwitchEffect::Woken
         } else {
-            SwitchEffect::AsItWas
+            SwitchEffect::Unchanged
         }
     }
 

@@ -190,7 +190,7 @@ pub(crate) enum SwitchEffect {
     /// as waiting, too.)
     Woken,
     /// Sleeping threads stayed asleep.
-    AsItWas,
+    Unchanged,
 }
 
 /// One watched turn, as planned.
@@ -265,7 +265,7 @@ impl WatchedTurn<'_> {
             SwitchEffect::Woken => {
                 own.iter().filter(|thread| !runs.contains(&Some(**thread))).copied().collect()
             }
-            SwitchEffect::AsItWas => BTreeSet::new(),
+            SwitchEffect::Unchanged => BTreeSet::new(),
         };
         let (mut wanted, mut before, mut sleeps) = (Duration::ZERO, from, 0);
         for (core, change) in all {
@@ -316,7 +316,7 @@ mod tests {
             runs: &[GangId(1)],
             waits: &[GangId(0)],
             cores,
-            arrival: SwitchEffect::AsItWas,
+            arrival: SwitchEffect::Unchanged,
         };
         plan.read(records, &members)
     }
@@ -371,7 +371,7 @@ mod tests {
     /// Returns the number of cores, of two, that the running gang wanted between 3 and 11 ms, if the switch
     /// wakes no thread.
     fn wanted(records: &[Vec<ContextSwitch>]) -> f64 {
-        wanted_after(SwitchEffect::AsItWas, records)
+        wanted_after(SwitchEffect::Unchanged, records)
     }
 
     fn wanted_after(arrival: SwitchEffect, records: &[Vec<ContextSwitch>]) -> f64 {

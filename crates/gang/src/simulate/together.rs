@@ -19,7 +19,7 @@ const AHEAD: u64 = 4096;
 
 impl ProgramState<'_> {
     /// Returns the time for which a thread spins before it blocks.
-    fn patience(&self) -> u64 {
+    fn spin_budget(&self) -> u64 {
         match self.description.wait {
             SimulatedWait::Spin => NEVER,
             SimulatedWait::SpinBlock(budget) => budget.as_nanos(),
@@ -53,7 +53,7 @@ impl ProgramState<'_> {
                 sum += one;
             }
             let length = barrier + longest;
-            if row.count >= max_rows || length > until - row.end || longest - shortest > self.patience() {
+            if row.count >= max_rows || length > until - row.end || longest - shortest > self.spin_budget() {
                 break;
             }
             row.end += length;
@@ -141,7 +141,7 @@ impl CoreSimulation<'_> {
         program.phase = row.phase;
         let count = threads.len() as u64;
         let begun = self.now - row.end;
-        let patience = program.patience();
+        let spin_budget = program.spin_budget();
         let mut work = row.work;
         let overhead = row.count * barrier * count + begun.min(barrier) * count;
         for t in threads.clone() {
@@ -152,7 +152,7 @@ impl CoreSimulation<'_> {
             thread.overhead = barrier - begun.min(barrier);
             thread.activity = if begun >= barrier && done == computes {
                 program.arrived += 1;
-                ThreadActivity::Spin((row.end + barrier + computes).saturating_add(patience))
+                ThreadActivity::Spin((row.end + barrier + computes).saturating_add(spin_budget))
             } else {
                 ThreadActivity::Compute(computes - done)
             };

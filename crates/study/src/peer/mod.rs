@@ -245,7 +245,7 @@ pub fn default_cache() -> Result<PathBuf, Error> {
 }
 
 fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<String, Error> {
-    let patience = expected * 4 + Duration::from_secs(30);
+    let timeout = expected * 4 + Duration::from_secs(30);
     let failed = |what: String| move |source| Error::Io { what, source };
     // requested before the program runs: if the program requested it itself, its parent might have been
     // killed already
@@ -261,7 +261,7 @@ fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<
     let status = loop {
         match child.try_wait().map_err(failed(format!("wait for {name}")))? {
             Some(status) => break status,
-            None if start.elapsed() > patience => {
+            None if start.elapsed() > timeout => {
                 child.kill().map_err(failed(format!("kill {name}")))?;
                 child.wait().map_err(failed(format!("wait for {name}")))?;
                 return Err(Error::Hung { name: name.to_owned(), waited: start.elapsed(), expected });

@@ -109,17 +109,17 @@ impl MonitorLoad {
 }
 
 pub fn run(load: &MonitorLoad, barrier: MonitorBarrier, options: &Options) -> Result<Measurement, Error> {
-    let patience = Duration::try_from_secs_f64(options.seconds * 2.0).unwrap_or_default();
-    serve(load, barrier, options, patience)
+    let max_delay = Duration::try_from_secs_f64(options.seconds * 2.0).unwrap_or_default();
+    serve(load, barrier, options, max_delay)
 }
 
-/// Clusters the chunks. Chunks whose clustering has not begun at `patience` after the start are not
+/// Clusters the chunks. Chunks whose clustering has not begun at `max_delay` after the start are not
 /// clustered.
 fn serve(
     load: &MonitorLoad,
     barrier: MonitorBarrier,
     options: &Options,
-    patience: Duration,
+    max_delay: Duration,
 ) -> Result<Measurement, Error> {
     options.check()?;
     load.check()?;
@@ -134,7 +134,7 @@ fn serve(
         return Ok(place.label(barrier, silent));
     }
     let origin = options.start_at.map_or(clock::now() + options.warm_up.into(), Instant::from_nanos);
-    let too_late = origin + patience.into();
+    let too_late = origin + max_delay.into();
     let (latencies, updates) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     let meters: Vec<_> = (0..options.threads).map(|_| CachePadded::new(SharedWaits::default())).collect();
     let iterations = arrivals.as_ref().map(|arrivals| arrivals.len() as u64).or(options.iterations);
@@ -367,8 +367,8 @@ mod tests {
         let in_time = |at: &Duration| at.as_secs_f64() < options.seconds;
         let packets = PacketTimes::new(rate, 0, options.seed).take_while(in_time).count();
         let one = MonitorLoad { chunk: packets, ..many };
-        for patience in [Duration::from_secs(3600), Duration::ZERO] {
-            let measured = serve(&one, BARRIERS[0], &options, patience).expect("measured");
+        for max_delay in [Duration::from_secs(3600), Duration::ZERO] {
+            let measured = serve(&one, BARRIERS[0], &options, max_delay).expect("measured");
             assert_eq!(measured.latency_us.map(|latency| latency.n), Some(1), "{measured:?}");
             // the measured time extends to the end of the last chunk, which is after its last packet
             let last = PacketTimes::new(rate, 0, options.seed).nth(packets - 1).expect("it came");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The treatment of a datagram that belongs to no link.
 #[derive(Debug)]
-pub enum Knock {
+pub enum DatagramOutcome {
     Ignored,
     /// The caller has to send `answer`; it is no longer than the datagram.
     Answered,
@@ -20,12 +20,12 @@ pub enum Knock {
 
 /// The part of a broker that handles datagrams of unknown peers. It keeps no state about them.
 #[derive(Debug)]
-pub struct DatagramDoor {
+pub struct DatagramAcceptor {
     endpoint: Endpoint,
     configs: (Arc<EndpointConfig>, Arc<ServerConfig>),
 }
 
-impl DatagramDoor {
+impl DatagramAcceptor {
     /// Makes an admission that shows these certificates to programs. A program that is silent for `idle`, but
     /// at least for 3 s, counts as vanished.
     ///
@@ -52,35 +52,35 @@ impl DatagramDoor {
     }
 
     /// Handles a datagram from `remote`. Overwrites `answer`.
-    pub fn knock(
+    pub fn handle_datagram(
         &mut self,
         now: Instant,
         remote: SocketAddr,
         datagram: &[u8],
         answer: &mut Vec<u8>,
-    ) -> Knock {
+    ) -> DatagramOutcome {
         answer.clear();
         match self.endpoint.handle(now, remote, None, None, BytesMut::from(datagram), answer) {
             Some(DatagramEvent::NewConnection(incoming)) if incoming.remote_address_validated() => {
                 self.endpoint.ignore(incoming);
                 let configs = (&self.configs.0, &self.configs.1);
                 match DatagramLink::accept(now, remote, configs, datagram) {
-                    Some(link) => Knock::Opened(Box::new(link)),
-                    None => Knock::Ignored,
+                    Some(link) => DatagramOutcome::Opened(Box::new(link)),
+                    None => DatagramOutcome::Ignored,
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 answer.clear();
                 match self.endpoint.retry(incoming, answer) {
-                    Ok(_) => Knock::Answered,
+                    Ok(_) => DatagramOutcome::Answered,
                     Err(error) => {
                         self.endpoint.ignore(error.into_incoming());
-                        Knock::Ignored
+                        DatagramOutcome::Ignored
                     }
                 }
             }
-            Some(DatagramEvent::Response(_)) => Knock::Answered,
-            Some(DatagramEvent::ConnectionEvent(..)) | None => Knock::Ignored,
+            Some(DatagramEvent::Response(_)) => DatagramOutcome::Answered,
+            Some(DatagramEvent::ConnectionEvent(..)) | None => DatagramOutcome::Ignored,
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) enum JoinExposure {
 }
 
 #[derive(Debug)]
-pub(crate) struct Sight {
+pub(crate) struct JoinState {
     pub(crate) at: BrokerAddress,
     pub(crate) host: String,
     pub(crate) settings: JoinSettings,
@@ -59,7 +59,7 @@ pub(crate) struct Sight {
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-impl Sight {
+impl JoinState {
     pub(crate) fn new(
         at: BrokerAddress,
         host: String,
