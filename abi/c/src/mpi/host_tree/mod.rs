@@ -30,6 +30,7 @@ use std::net::SocketAddr;
 use std::slice;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration as StdDuration;
 use switches::{SwitchAttempt, SwitchBarrier};
 use unisono_btin::{
@@ -44,12 +45,17 @@ use unisono_text::counted;
 
 /// The size of an offer (bytes).
 pub const UNISONO_MPI_TREE_OFFER: usize = 2048;
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// The time limit for the hosts to connect: all of them begin at the same collective. A firewall that drops
 /// packets is noticed after this time. Chosen, not measured.
 const MEET_TIMEOUT: StdDuration = StdDuration::from_secs(10);
 /// The time after the last arrival at which a barrier in the switches counts as stuck, as in `unisono tree
 /// deploy`. Lost frames are repeated after 30 to 500 ms.
 const STALL_AFTER: StdDuration = StdDuration::from_secs(2);
+/// The interval of progress calls where the hosts are namespaces of one machine and outnumber its processors:
+/// there the calls of the hosts that wait keep the processors from those that are waited for. With calls
+/// every 500 us, 64 hosts on two processors switched contexts 50 times a barrier, and never caught up.
+const SHARED_PROGRESS_INTERVAL: StdDuration = StdDuration::from_millis(5);
 
 /// The tree of a communicator's hosts, as seen by the first rank of one of them.
 #[derive(Debug)]
@@ -140,6 +146,7 @@ pub unsafe extern "C" fn unisono_mpi_tree_new(
         };
         let [low, high, ..] = *Key::random()?.bytes();
         HostOffer::new(rank, name.trim(), listener.address().port(), &addresses)
+            .of_boot(&fs::read_to_string(BOOT).unwrap_or_default())
             .in_network(network.map(|known| (&known.file, known.digest)), &path)
             .with_switches(
                 helper_offer,
@@ -284,7 +291,9 @@ impl TreeHandle {
         })?;
         let mut barrier = TreeBarrierMember::over(tcp, parent, children);
         let (every, hook) = progress_hook(progress);
-        barrier.while_waiting(every, hook);
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let is_shared = self.hosts[self.own].hosts_of_machine(&self.hosts) > processors;
+        barrier.while_waiting(if is_shared { SHARED_PROGRESS_INTERVAL } else { every }, hook);
         self.claim_switches(&mut barrier, &nodes)?;
         self.barrier = Some(barrier);
         Ok(())
