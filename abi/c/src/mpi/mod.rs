@@ -35,9 +35,9 @@ use messages::watch::WatchHandle;
 use messages::{Callbacks, HostMessages};
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration as StdDuration;
-use std::slice;
+use std::{ptr, slice};
 use unisono_linux::clock::{Duration, Ticks, ticks};
-use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, Rank, Window};
+use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, PacketServer, Rank, Window};
 
 /// The interval at which this rank calls the host MPI for progress while it waits. A wake-up costs a few
 /// microseconds; a message that needs this rank's progress waits at most this long.
@@ -149,6 +149,41 @@ pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
     ffi_call_or((), || {
         // SAFETY: the shim passes a live handle.
         unsafe { job::job(job) }?.without_agent();
+        Ok(())
+    });
+}
+
+/// Serves the packets of other ranks to the windows of a job.
+#[derive(Debug)]
+pub struct ServerHandle(PacketServer);
+
+/// Makes a server of the packets to windows of this job; NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_server_new(job: *mut JobHandle) -> *mut ServerHandle {
+    let mut made = ptr::null_mut();
+    ffi_call(|| {
+        // SAFETY: the shim passes a live handle that no other thread uses now.
+        let job = unsafe { job::job(job) }?;
+        made = Box::into_raw(Box::new(ServerHandle(job.packet_server())));
+        Ok(())
+    });
+    made
+}
+
+/// Serves the packets that have arrived; returns 1 if there was one, else 0. Never waits. Any thread may call
+/// it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_server_serve(server: *const ServerHandle) -> c_int {
+    // SAFETY: the shim passes a live handle.
+    ffi_call_or(0, || Ok(c_int::from(unsafe { &*server }.0.serve())))
+}
+
+/// Frees a server; no other thread uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_server_free(server: *mut ServerHandle) {
+    ffi_call_or((), || {
+        // SAFETY: `unisono_mpi_server_new` made it, and the shim frees it once.
+        drop(unsafe { Box::from_raw(server) });
         Ok(())
     });
 }
