@@ -10,8 +10,9 @@ simulates. `--each` ranks run on each host. A round starts each of the three job
 - switches: the same command as root, whom the helpers serve.
 
 Needs root, MPICH's mpicc and mpiexec, ip, setpriv, clang, libbpf-dev, and unisono on PATH (UNISONO names another).
-Prints medians, least and greatest of all rounds; FILE gets the single figures as lines of JSON. At its end it removes
-what it made.
+Prints medians, least and greatest of all rounds, and per rank and barrier the processor time, the context switches
+and the frames of a host, which depend less on other load. FILE gets the single figures as lines of JSON. At its end
+it removes what it made.
 """
 
 import argparse
@@ -34,7 +35,8 @@ MPIEXEC = shutil.which("mpiexec.mpich") or "mpiexec"
 JOBS = ("mpich", "tree", "switches")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
 DEPLOY_TIMEOUT = 120
-MEASURED = re.compile(r"barrier ([\d.]+) us, processor ([\d.]+) us, n (\d+)")
+MEASURED = re.compile(r"barrier ([\d.]+) us, processor ([\d.]+) us, switches ([\d.]+), frames ([\d.]+), n (\d+)")
+FIGURES = ("barrier_us", "processor_us", "switches", "frames", "n")
 
 
 def address(node):
@@ -129,7 +131,7 @@ def measure(job, scratch, prefix, network, ranks, arguments):
         return [], "; ".join(refused) or "the switches served a job that they should refuse"
     if "done" not in ended.stdout.split():
         return [], said[-500:]
-    return [{"barrier_us": float(a), "processor_us": float(b), "n": int(n)} for a, b, n in found], None
+    return [dict(zip(FIGURES, map(float, values), strict=True)) for values in found], None
 
 
 def table(ranks, figures):
@@ -138,11 +140,14 @@ def table(ranks, figures):
         if not (all_of := figures[job]):
             continue
         times = [figure["barrier_us"] for figure in all_of]
-        processor = statistics.median(figure["processor_us"] for figure in all_of)
+        processor, switches, frames = (
+            statistics.median(figure[name] for figure in all_of) for name in FIGURES[1:4]
+        )
         ratio = f"{statistics.median(times) / stock:.2f} of mpich" if stock else ""
         print(
             f"{ranks:5} ranks  {job:9} {statistics.median(times):10.1f} us ({min(times):.1f} to {max(times):.1f}, "
-            f"n {len(times)})  processor {processor:.1f} us a rank  {ratio}",
+            f"n {len(times)})  processor {processor:.1f} us a rank, {switches:.1f} context switches, "
+            f"{frames:.1f} frames  {ratio}",
             flush=True,
         )
 

@@ -106,7 +106,7 @@ int barrier_of_host(MPI_Comm comm)
 {
 	struct polled_request collective = { .completion = { 0 } };
 
-	if (!servable(comm, WAITS_FOR_ALL))
+	if (!(UNLIKELY(windows_served) && job_serves(comm)) && !servable(comm, WAITS_FOR_ALL))
 		return HOSTS(BARRIER, PMPI_Barrier(comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, PMPI_Ibarrier(comm, &collective.request),
 				 &collective);

@@ -166,6 +166,16 @@ static int watch_make(MPI_Comm comm, struct job *job, unisono_mpi_watch **made)
 	return code;
 }
 
+/* Whether all members can serve windows in their waits. Collective. */
+static int all_serve(MPI_Comm comm, bool *serve)
+{
+	int own = waits_can_serve_windows(), all = 0, code;
+
+	code = PMPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, comm);
+	*serve = all;
+	return code;
+}
+
 static int job_make(MPI_Comm comm, struct job **made)
 {
 	struct job *job = calloc(1, sizeof *job);
@@ -218,6 +228,8 @@ static int job_make(MPI_Comm comm, struct job **made)
 
 		code = PMPI_Comm_dup(comm, &job->messages);
 		if (!code)
+			code = all_serve(comm, &job->waits_serve);
+		if (!code)
 			code = watch_make(comm, job, &watch);
 		if (code) {
 			if (job->messages != MPI_COMM_NULL)
@@ -226,6 +238,8 @@ static int job_make(MPI_Comm comm, struct job **made)
 			return code;
 		}
 		status = unisono_mpi_job_messages(job->rank, job->size, &messages, watch, &job->core);
+		if (!status && agent_disabled())
+			unisono_mpi_job_without_agent(job->core);
 	}
 	if (status)
 		return failed(job, status);
@@ -264,6 +278,41 @@ int job_of(MPI_Comm comm, struct job **job)
 	return MPI_SUCCESS;
 }
 
+/* Called when a window with locks is made: other ranks may use it at any time. */
+void job_is_locked(struct job *job)
+{
+	if (!job->waits_serve)
+		return;
+	pthread_mutex_lock(&guard);
+	if (!job->server)
+		job->server = unisono_mpi_server_new(job->core);
+	pthread_mutex_unlock(&guard);
+	waits_begin_to_serve_windows();
+}
+
+/* Whether ranks of other hosts may use windows of a communicator at any time; the same at all members. */
+bool job_serves(MPI_Comm comm)
+{
+	struct job *job;
+	int found = 0;
+
+	return keyval != MPI_KEYVAL_INVALID && !PMPI_Comm_get_attr(comm, keyval, &job, &found) && found &&
+	       job->server;
+}
+
+/* Serves the packets of other hosts to windows with locks; returns whether there was one. Never waits. */
+bool jobs_serve(void)
+{
+	bool any = false;
+
+	if (pthread_mutex_trylock(&guard))
+		return false;
+	for (struct job *job = jobs; job; job = job->next)
+		any |= job->server && unisono_mpi_server_serve(job->server);
+	pthread_mutex_unlock(&guard);
+	return any;
+}
+
 /*
  * A barrier of ranks that share memory. A fence of a window without bytes passes the engine's barrier once;
  * unisono_job_barrier() would send packets instead.
@@ -297,6 +346,11 @@ static int job_end(struct job *job)
 		if (!status)
 			status = unisono_mpi_window_free(&job->gate, "barriers");
 	}
+	pthread_mutex_lock(&guard);
+	if (job->server)
+		unisono_mpi_server_free(job->server);
+	job->server = NULL;
+	pthread_mutex_unlock(&guard);
 	if (job->core && !status)
 		status = unisono_job_finalize(&job->core);
 	job->core = NULL;

@@ -36,6 +36,14 @@ bool agent_possible(void)
 	return messages_forced() || (all > 1 && here < all);
 }
 
+/* Whether no agent runs; only for the test that shows that waits serve windows. */
+bool agent_disabled(void)
+{
+	const char *agent = getenv("UNISONO_MPI_AGENT");
+
+	return agent && strcmp(agent, "never") == 0;
+}
+
 /* Whether the host MPI lacks MPI_THREAD_MULTIPLE. An agent thread's calls need it. */
 bool threads_missing(void)
 {

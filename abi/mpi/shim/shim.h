@@ -75,6 +75,7 @@ void warn_once(const char *words);
 void progress(void);
 bool messages_forced(void);
 bool agent_possible(void);
+bool agent_disabled(void);
 int threads_to_request(int required);
 bool threads_missing(void);
 
@@ -99,10 +100,12 @@ void comm_has_served_children(MPI_Comm comm);
 /* jobs.c: state that the members of a communicator share */
 struct job {
 	unisono_job *core;
-	unisono_window *gate; /* without bytes: its fences are the barriers; NULL before the first */
-	MPI_Comm messages;    /* a private duplicate, for jobs that reach other hosts; else MPI_COMM_NULL */
+	unisono_window *gate;	    /* without bytes: its fences are the barriers; NULL before the first */
+	unisono_mpi_server *server; /* NULL before the first window with locks that reaches other hosts */
+	MPI_Comm messages; /* a private duplicate, for jobs that reach other hosts; else MPI_COMM_NULL */
 	int rank, size;
 	bool one_host;
+	bool waits_serve;      /* all members can serve windows in their waits; set only if !one_host */
 	_Atomic int users;     /* windows, plus one while the communicator lives */
 	unsigned char key[16]; /* random, the same at all members; orders jobs alike at all ranks */
 	struct job *next;
@@ -114,6 +117,9 @@ unisono_status job_barrier(struct job *job);
 void jobs_stop_agents(void);
 void jobs_at_finalize(void);
 bool jobs_have_ended(void);
+void job_is_locked(struct job *job);
+bool job_serves(MPI_Comm comm);
+bool jobs_serve(void);
 
 /* tree.c: the members of a communicator on several hosts */
 struct tree;
@@ -267,6 +273,8 @@ void *host_if_any(const char *name);
 void host_ranks_publish(void);
 void host_ranks_begin(void);
 void host_ranks_end(void);
+bool waits_can_serve_windows(void);
+void waits_begin_to_serve_windows(void);
 
 /* statistics.c */
 void statistics_gather(void);

@@ -69,6 +69,9 @@ typedef enum unisono_mpi_combiner {
         UNISONO_MPI_COMBINER_RESIZED = 4,
 } unisono_mpi_combiner;
 
+// Serves the packets of other ranks to the windows of a job.
+typedef struct unisono_mpi_server unisono_mpi_server;
+
 // The tree of a communicator's hosts, as seen by the first rank of one of them.
 typedef struct unisono_mpi_tree unisono_mpi_tree;
 
@@ -118,6 +121,16 @@ unisono_status unisono_mpi_job_messages(int rank,
 
 // Stops the thread that serves other ranks while this rank makes no call. The host MPI may end afterwards.
 void unisono_mpi_job_without_agent(unisono_job *job);
+
+// Makes a server of the packets to windows of this job; NULL after an error.
+struct unisono_mpi_server *unisono_mpi_server_new(unisono_job *job);
+
+// Serves the packets that have arrived; returns 1 if there was one, else 0. Never waits. Any thread may call
+// it.
+int unisono_mpi_server_serve(const struct unisono_mpi_server *server);
+
+// Frees a server; no other thread uses it.
+void unisono_mpi_server_free(struct unisono_mpi_server *server);
 
 // Sets how long calls on this window, and on the other windows of its job, wait before they return
 // UNISONO_STATUS_AGAIN. Without this call they wait without limit.

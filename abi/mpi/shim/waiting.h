@@ -12,6 +12,8 @@
 
 /* Whether Unisono serves waits. Changes in MPI_Init and MPI_Finalize. */
 extern bool waits_served;
+/* Whether waits also serve windows, which ranks of other hosts may use at any time. */
+extern bool windows_served;
 /* Whether waits are served and the ranks of this host outnumber the processors that they may use, as far
  * as this rank knows; other ranks may have another answer. */
 extern bool ranks_outnumber;
@@ -68,7 +70,7 @@ static inline bool serves_wait(void)
 
 	if (UNLIKELY(!waits_served))
 		return false;
-	if (ranks_outnumber || UNLIKELY(waits_counted))
+	if (ranks_outnumber || UNLIKELY(waits_counted) || UNLIKELY(windows_served))
 		return true;
 	if (waits_to_serve) {
 		waits_to_serve--;

@@ -94,6 +94,8 @@ static int finish(const char *call, MPI_Comm comm, struct window *window, unison
 		return comm_error(comm, call, code, status ? unisono_error_text() : "too many windows");
 	}
 	window_set_slice(window);
+	if (!window->no_locks)
+		job_is_locked(window->job);
 	*win = window->handle;
 	return MPI_SUCCESS;
 }

@@ -110,6 +110,20 @@ fn ranks_of_mpich_on_two_hosts_share_windows_over_tcp() -> TestOutcome {
     Ok(())
 }
 
+/// With one rank on each host and with two, which wait in different ways.
+fn ranks_that_wait_for_a_message_serve_their_windows_without_the_agent() -> TestOutcome {
+    let hosts = hosts()?;
+    let built = TestedMpi::Mpich.build("waits_serve.c")?;
+    for each in [1, 2] {
+        let mut command = mpiexec(&hosts, TestedMpi::Mpich, each, Wire::AsTheMpiLikes);
+        command.env("UNISONO_MPI_AGENT", "never").env("MPIEXEC_TIMEOUT", "120");
+        command.arg(program::unisono()).args([OsStr::new("mpi"), OsStr::new("--")]).arg(&built);
+        let output = command.output().expect("ip starts because it was found");
+        verdict("waits_serve", &output).unwrap_or_else(|why| panic!("{each} on each host: {why}"));
+    }
+    Ok(())
+}
+
 fn a_window_of_mpich_has_ranks_here_and_there() -> TestOutcome {
     all(TestedMpi::Mpich, 2, Wire::AsTheMpiLikes)
 }
@@ -257,6 +271,7 @@ host_tests![needs Nothing;
     a_host_that_a_network_lacks_is_named_and_the_barriers_stay_the_mpis within 300,
     a_rank_that_dies_in_a_barrier_of_hosts_is_named within 300,
     ranks_of_mpich_on_two_hosts_share_windows_over_tcp within 300,
+    ranks_that_wait_for_a_message_serve_their_windows_without_the_agent within 300,
     a_window_of_mpich_has_ranks_here_and_there within 300,
     a_window_of_open_mpi_has_ranks_here_and_there within 300,
 ];

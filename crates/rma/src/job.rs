@@ -6,7 +6,7 @@ use crate::path::AnyPath;
 use crate::path::hook::HookOutcome;
 use crate::path::mapped::episodes::Episodes;
 use crate::path::mapped::{MappedPath, PartsPlan};
-use crate::path::message::{Memory, MessageEngine, MessagePath};
+use crate::path::message::{Memory, MessageEngine, MessagePath, PacketServer};
 use crate::window::{Flavor, Window};
 use crate::wire::Transport;
 use crate::wire::hybrid::Hybrid;
@@ -237,6 +237,11 @@ impl Job {
     /// for a binding whose host may not be called from other threads any more.
     pub fn without_agent(&self) {
         self.shared.stop_agent();
+    }
+
+    /// Returns a server of the other members' packets, for any thread that waits outside of this job's calls.
+    pub fn packet_server(&self) -> PacketServer {
+        PacketServer::new(&self.shared)
     }
 
     /// Adds up the statistics of all members, and prints the sum at rank 0.

@@ -46,5 +46,6 @@ pub use model::{
     StatsTable, Style, Target, Traffic, Verb, WindowStats, environment,
 };
 pub use path::hook::HookOutcome;
+pub use path::message::PacketServer;
 pub use tree_barrier::{FastBarrier, ReleasedBy, TreeBarrierMember};
 pub use window::{Flavor, Mapped, Pending, Request, Window};

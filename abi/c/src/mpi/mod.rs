@@ -34,18 +34,21 @@ use crate::window::{self, WindowHandle, with_window};
 use messages::watch::WatchHandle;
 use messages::{Callbacks, HostMessages};
 use std::ffi::{CStr, c_char, c_int};
-use std::slice;
 use std::time::Duration as StdDuration;
+use std::{ptr, slice};
 use unisono_linux::clock::{Duration, Ticks, ticks};
-use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, Rank, Window};
+use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, PacketServer, Rank, Window};
 
 /// The interval at which this rank calls the host MPI for progress while it waits. A wake-up costs a few
 /// microseconds; a message that needs this rank's progress waits at most this long.
 const PROGRESS_EVERY: StdDuration = StdDuration::from_micros(500);
-/// A progress call that takes longer than this has moved a part of a message. The host MPI does not report
-/// that, but an idle call takes 10 to 50 ns (MPICH 4.0 and Open MPI 4.1). A rank that lost its processor
-/// during the call is also taken for busy, which costs a few more calls.
+/// A progress call that takes this much longer than two idle ones has moved a part of a message. The host MPI
+/// does not report that. A rank that lost its processor during the call is also taken for busy, which costs
+/// a few more calls.
 const MOVED_SOMETHING: Duration = Duration::from_micros(1);
+/// The number of progress calls before the first wait, by which the time of an idle call becomes known.
+const TRIAL_CALLS: u32 = 4;
+
 /// The time limit for the other ranks to arrive. All of them are in the same collective call, but they may
 /// share a processor.
 const PEER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
@@ -53,15 +56,29 @@ const PEER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 /// The host MPI's progress.
 pub type ProgressCall = extern "C" fn();
 
+/// The shortest progress call so far, which was idle: 10 to 50 ns among the ranks of a host (MPICH 4.0 and Open
+/// MPI 4.1), and more than [`MOVED_SOMETHING`] where each call asks the kernel for messages from other hosts
+/// (MPICH over UCX's TCP).
+struct IdleCall(Ticks);
+
+impl IdleCall {
+    /// Returns whether a call of this length has moved something.
+    fn judge(&mut self, took: Ticks) -> HookOutcome {
+        self.0 = self.0.min(took);
+        let idle = Ticks(2 * self.0.0 + Ticks::from_duration(MOVED_SOMETHING).0);
+        if took > idle { HookOutcome::Work } else { HookOutcome::Nothing }
+    }
+}
+
 /// Makes a hook that makes progress for the host MPI; returns it with the interval of its calls.
 fn progress_hook(progress: ProgressCall) -> (StdDuration, Box<dyn FnMut() -> HookOutcome + Send>) {
-    let moved = Ticks::from_duration(MOVED_SOMETHING);
-    let call = move || {
+    let time = move || {
         let before = ticks();
         progress();
-        if ticks().since(before) > moved { HookOutcome::Work } else { HookOutcome::Nothing }
+        ticks().since(before)
     };
-    (PROGRESS_EVERY, Box::new(call))
+    let mut idle = IdleCall((0..TRIAL_CALLS).map(|_| time()).min().unwrap_or_default());
+    (PROGRESS_EVERY, Box::new(move || idle.judge(time())))
 }
 
 fn membership(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error> {
@@ -136,6 +153,41 @@ pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
     });
 }
 
+/// Serves the packets of other ranks to the windows of a job.
+#[derive(Debug)]
+pub struct ServerHandle(PacketServer);
+
+/// Makes a server of the packets to windows of this job; NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_server_new(job: *mut JobHandle) -> *mut ServerHandle {
+    let mut made = ptr::null_mut();
+    ffi_call(|| {
+        // SAFETY: the shim passes a live handle that no other thread uses now.
+        let job = unsafe { job::job(job) }?;
+        made = Box::into_raw(Box::new(ServerHandle(job.packet_server())));
+        Ok(())
+    });
+    made
+}
+
+/// Serves the packets that have arrived; returns 1 if there was one, else 0. Never waits. Any thread may call
+/// it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_server_serve(server: *const ServerHandle) -> c_int {
+    // SAFETY: the shim passes a live handle.
+    ffi_call_or(0, || Ok(c_int::from(unsafe { &*server }.0.serve())))
+}
+
+/// Frees a server; no other thread uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_server_free(server: *mut ServerHandle) {
+    ffi_call_or((), || {
+        // SAFETY: `unisono_mpi_server_new` made it, and the shim frees it once.
+        drop(unsafe { Box::from_raw(server) });
+        Ok(())
+    });
+}
+
 /// Sets how long calls on this window, and on the other windows of its job, wait before they return
 /// UNISONO_STATUS_AGAIN. Without this call they wait without limit.
 #[unsafe(no_mangle)]
@@ -180,4 +232,23 @@ pub unsafe extern "C" fn unisono_mpi_window_counted(window: *mut WindowHandle, n
     };
     // SAFETY: the shim passes a live handle, with the window's mutex held if there are several threads.
     unsafe { with_window(window, call) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_asks_the_kernel_in_vain_is_idle_however_long_the_kernel_takes() {
+        let took = |micros| Ticks::from_duration(Duration::from_micros(micros));
+        let mut among_ranks = IdleCall(took(0));
+        assert_eq!([1, 2, 8].map(|call| among_ranks.judge(took(call))), {
+            use HookOutcome::{Nothing, Work};
+            [Nothing, Work, Work]
+        });
+        let mut between_hosts = IdleCall(took(50));
+        assert_eq!(between_hosts.judge(took(3)), HookOutcome::Nothing);
+        assert_eq!(between_hosts.judge(took(4)), HookOutcome::Nothing);
+        assert_eq!(between_hosts.judge(took(9)), HookOutcome::Work);
+    }
 }

@@ -14,6 +14,7 @@ mod long;
 mod misuse;
 mod model;
 mod operations;
+mod packet_server;
 mod paths;
 mod ranges;
 mod requests;

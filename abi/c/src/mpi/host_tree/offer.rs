@@ -27,6 +27,8 @@ pub(in crate::mpi) struct HostOffer {
     digest: u64,
     port: u16,
     addresses: Vec<Ipv4Addr>,
+    /// The ID of the kernel's boot: hosts with the same one are namespaces of one machine. Empty if unknown.
+    boot: String,
     /// The offer of the host's helper of the switches, or the reason why it does not serve. `None`: there is
     /// no helper.
     switches: Option<Result<HelperOffer, String>>,
@@ -53,9 +55,21 @@ impl HostOffer {
             digest: 0,
             port,
             addresses: addresses.take(MAX_ADDRESSES).collect(),
+            boot: String::new(),
             switches: None,
             episode: 0,
         }
+    }
+
+    /// Returns the offer with the ID of the kernel's boot.
+    pub(super) fn of_boot(self, boot: &str) -> Self {
+        Self { boot: boot.trim().to_owned(), ..self }
+    }
+
+    /// Returns the number of hosts that are namespaces of the same machine as this one, itself included.
+    pub(super) fn hosts_of_machine(&self, offers: &[Self]) -> usize {
+        let is_known = !self.boot.is_empty();
+        offers.iter().filter(|other| is_known && other.boot == self.boot).count().max(1)
     }
 
     /// Returns the offer with that of the host's helper, whose network and node have to be those of this
@@ -270,6 +284,14 @@ mod tests {
         assert!(nodes(&[good.clone(), bad]).is_err_and(|why| why.contains("add node_names")));
         let other = HostOffer { digest: 8, host: "n2".to_owned(), ..good.clone() };
         assert!(nodes(&[good, other]).is_err_and(|why| why.starts_with("hosts n1 and n2 have different")));
+    }
+
+    #[test]
+    fn hosts_of_one_boot_are_one_machine_and_a_host_of_unknown_boot_is_alone() {
+        let of = |boot| offer("n1", "").of_boot(boot);
+        let all = [of("a\n"), of("b"), of("a"), of(""), of("")];
+        let counts: Vec<usize> = all.iter().map(|own| own.hosts_of_machine(&all)).collect();
+        assert_eq!(counts, [2, 1, 2, 1, 1]);
     }
 
     #[test]

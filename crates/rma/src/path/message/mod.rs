@@ -43,7 +43,7 @@ use crate::wire::{Bell, Transport};
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use unisono_linux::clock::{Duration, now};
 use unisono_sync::MAX_SLEEP;
 
@@ -62,6 +62,31 @@ pub(crate) struct MessageEngine {
     waiters: AtomicUsize,
     /// The longest wait in nanoseconds for a later call of another member's program; zero means no limit.
     wait_timeout: AtomicU64,
+}
+
+/// Serves the packets of a job's other members for a thread that waits for something that the job does not
+/// know. Outlives the job, and then does nothing.
+#[derive(Clone, Debug)]
+pub struct PacketServer(Weak<MessageEngine>);
+
+impl PacketServer {
+    pub(crate) fn new(engine: &Arc<MessageEngine>) -> Self {
+        Self(Arc::downgrade(engine))
+    }
+
+    /// Serves the packets that have arrived; returns whether there was one. Never waits: while another thread
+    /// serves them, it returns at once. The member's next call reports errors.
+    pub fn serve(&self) -> bool {
+        let Some(engine) = self.0.upgrade() else { return false };
+        let Ok(mut core) = engine.core.try_lock() else { return false };
+        // If this thread served a waiter's packets, the waiter would sleep on.
+        if engine.waiters.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        let before = core.packets;
+        let _ = core.progress();
+        core.packets != before
+    }
 }
 
 impl std::fmt::Debug for MessageEngine {
