@@ -19,9 +19,10 @@ use super::{Broker, ConnectedClient};
 use crate::sorted_map::SortedMap;
 use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use unisono_eventchannel::{
     BlockedSuppliers, ChangedAudiences, ConsumerId, InboxCounters, Interest, NumberMap, SubscriptionId,
-    SubscriptionIndex, SupplierId, SupplierOwner, TopicId,
+    SubscriptionIndex, SupplierId, SupplierOwner, TopicId, give_back,
 };
 use unisono_events_wire::NoticeText;
 use unisono_events_wire::frame::Frame;
@@ -98,7 +99,7 @@ enum DirectState {
 struct DirectReader {
     client: ClientId,
     number: u32,
-    name: String,
+    name: Arc<str>,
     /// The suppliers that a full ring blocks; `None`: it drops events.
     blocks: Option<BlockedSuppliers>,
     events: usize,
@@ -227,7 +228,10 @@ impl Broker {
     ) {
         let Some(connected) = self.clients.get(&client).filter(|client| client.has_rings()) else { return };
         if spec.may_read_rings() {
-            let name = if spec.name.is_empty() { &connected.name } else { &spec.name }.clone();
+            let name = match &*spec.name {
+                "" => Arc::clone(&connected.name),
+                name => name.into(),
+            };
             let blocks = (spec.full == WhenFull::BlockSupplier).then_some(blocked);
             let (events, bytes) = (spec.queue_events, spec.queue_bytes);
             let reader = DirectReader { client, number, name, blocks, events, bytes };
@@ -257,6 +261,7 @@ impl Broker {
 
     pub(super) fn remove_direct_reader(&mut self, consumer: ConsumerId) {
         self.direct.readers.remove(&consumer);
+        give_back(&mut self.direct.readers);
     }
 
     fn forget(&mut self, links: impl Iterator<Item = u32>) {
@@ -383,7 +388,7 @@ impl Broker {
                     let DirectReader { events, bytes, .. } = *reader;
                     let blocks = reader.blocks.is_some();
                     let order =
-                        RingOrder::Supply { link, consumer: reader.name.clone(), blocks, events, bytes };
+                        RingOrder::Supply { link, consumer: reader.name.to_string(), blocks, events, bytes };
                     first.push(Task::Introduce { client: *client, link, head: frame(*number, order) });
                     at.state = DirectState::Introduced;
                     IntroducedLink { link, used: false }

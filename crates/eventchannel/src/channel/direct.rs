@@ -11,9 +11,9 @@ impl<P: EventPayload> EventChannel<P> {
     /// among the subscribers.
     pub fn audience_of(&mut self, topic: TopicId) -> Option<Vec<ConsumerId>> {
         let receivers = self.audience(topic).into_iter().filter_map(|inbox| self.receivers.get(&inbox));
-        let alone = receivers.map(|receiver| match receiver.group {
+        let alone = receivers.map(|receiver| match receiver.group() {
             Some(_) => None,
-            None => receiver.members.front().copied(),
+            None => receiver.members.as_slice().first().copied(),
         });
         alone.collect()
     }
@@ -44,7 +44,7 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counted: InboxCounters) {
         let inbox = self.consumers.get(&consumer).map(|member| member.inbox);
         let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) else { return };
-        receiver.inbox.counters.add(&counted);
+        receiver.inbox.counters_mut().add(&counted);
         if counted.missed > 0 {
             receiver.inbox.count_misses(topic, counted.missed);
         }

@@ -95,7 +95,7 @@ impl<P: EventPayload> EventChannel<P> {
                     }
                 }
                 ChannelAlarm::ConsumerLease(consumer) => {
-                    let Some(lease) = self.consumers.get(&consumer).and_then(|member| member.lease) else {
+                    let Some(lease) = self.leases.get(&consumer).copied() else {
                         continue;
                     };
                     let end = lease.renewed + lease.period;
@@ -112,7 +112,7 @@ impl<P: EventPayload> EventChannel<P> {
                     let over = self
                         .receivers
                         .get(&inbox)
-                        .is_some_and(|receiver| receiver.members.is_empty() && receiver.lingers_until <= at);
+                        .is_some_and(|receiver| receiver.members.is_empty() && receiver.lingers_until() <= at);
                     if over {
                         self.close(inbox);
                     }
@@ -150,7 +150,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Renews the lease of a consumer. Nothing else renews it: deliveries are no sign of life, because a dead
     /// consumer looks like a paused one that has not acknowledged them.
     pub fn renew_consumer(&mut self, now: Instant, consumer: ConsumerId) {
-        if let Some(lease) = self.consumers.get_mut(&consumer).and_then(|member| member.lease.as_mut()) {
+        if let Some(lease) = self.leases.get_mut(&consumer) {
             lease.renewed = now;
         }
     }
@@ -195,7 +195,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.timers.insert(id, TimerState { inbox, by: consumer, tenant, spec, next });
         self.alarms.set(next, ChannelAlarm::Timer(id));
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
-            receiver.timers.push(id);
+            receiver.rare_mut().timers.push(id);
             receiver.last_event = receiver.last_event.max(now);
         }
         Ok(id)
