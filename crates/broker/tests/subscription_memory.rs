@@ -52,8 +52,12 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
-        let limits =
-            Limits { consumers: MANY as usize, memory: 1 << 40, memory_of_user: 1 << 40, ..Limits::default() };
+        let limits = Limits {
+            consumers: MANY as usize,
+            memory: 1 << 40,
+            memory_of_user: 1 << 40,
+            ..Limits::default()
+        };
         Self { broker: Broker::new(tree.expect("it is sound"), limits), clients: 0 }
     }
 

@@ -104,8 +104,16 @@ impl Broker {
         let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
         let reply = self.replies.grant(client);
         let (run, peer_timeout_ns) = (self.run.number, self.limits.peer_timeout.as_nanos());
-        let terms =
-            WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run, reply, peer_timeout_ns };
+        let terms = WelcomeTerms {
+            version: VERSION,
+            largest,
+            path_largest,
+            same_clock,
+            run,
+            reply,
+            peer_timeout_ns,
+            late_reports: true,
+        };
         self.answer(client, &Frame::Welcome(terms));
         Ok(())
     }

@@ -27,7 +27,7 @@ use unisono_eventchannel::{
 use unisono_events_wire::NoticeText;
 use unisono_events_wire::frame::Frame;
 use unisono_events_wire::{Advertisement, Durability, EventOrder, KeptHistory, SubscriptionSpec, WhenFull};
-use unisono_events_wire::{DirectCounts, RingOrder, RingReport};
+use unisono_events_wire::{DirectCounts, MAX_OF_REPORT, RingOrder, RingReport};
 
 /// Maximum number of consumers of one direct supplier; with more, one copy into the broker is cheaper than
 /// the sockets and pages of the links.
@@ -412,14 +412,13 @@ impl Broker {
             RingReport::Supplies { links } => self.supplies((client, number), &links),
             RingReport::Left { events, for_good } => self.left((client, number), events, for_good),
             RingReport::Counted { topic, counts } => {
-                let topic = TopicId(topic);
-                let connected = self.clients.get(&client);
-                let known = connected.and_then(|client| client.consumers.get(&number));
-                let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
-                // A program learns a topic's name with the order to read its ring. If it could count for
-                // other topics, the statistics would show it their names.
-                if connected.is_some_and(|client| client.named.has(topic)) {
-                    self.count_direct(consumer, topic, counts.bounded());
+                if let Some(consumer) = self.counting_consumer(client, number, topic)? {
+                    self.count_direct(consumer, TopicId(topic), counts.bounded());
+                }
+            }
+            RingReport::DroppedLate { topic, events } => {
+                if let Some(consumer) = self.counting_consumer(client, number, topic)? {
+                    self.channel.count_late(consumer, TopicId(topic), events.min(MAX_OF_REPORT));
                 }
             }
             RingReport::Broken { link, taken } => {
@@ -431,6 +430,21 @@ impl Broker {
             }
         }
         Ok(())
+    }
+
+    /// Returns the consumer that reports counts of a topic, or `None` if it may not.
+    fn counting_consumer(
+        &self,
+        client: ClientId,
+        number: u32,
+        topic: u32,
+    ) -> Result<Option<ConsumerId>, String> {
+        let connected = self.clients.get(&client);
+        let known = connected.and_then(|client| client.consumers.get(&number));
+        let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+        // A program learns a topic's name with the order to read its ring, or with the first event. If it
+        // could count for other topics, the statistics would show it their names.
+        Ok(connected.is_some_and(|client| client.named.has(TopicId(topic))).then_some(consumer))
     }
 
     fn supplies(&mut self, (client, number): (ClientId, u32), links: &[u32]) {

@@ -40,7 +40,7 @@ impl<P: EventPayload> EventChannel<P> {
             };
             let arrival = self.arrival();
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
-            let Some(at) = receiver.free_member(&self.consumers) else { continue };
+            let Some(at) = receiver.free_member(&self.consumers, &self.paused) else { continue };
             let consumer = receiver.members.as_slice()[at];
             if receiver.members.len() > 1 {
                 receiver.members.remove(at);
@@ -55,7 +55,7 @@ impl<P: EventPayload> EventChannel<P> {
             }
             receiver.report_departed();
             if receiver.may_read_on() {
-                receiver.reads = true;
+                receiver.rare_mut().reads = true;
                 self.reading.push(receiver.tenant, inbox);
             }
             let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
@@ -156,8 +156,7 @@ impl<P: EventPayload> EventChannel<P> {
             && deadline < now
             && let Some(receiver) = self.receivers.get_mut(&inbox)
         {
-            receiver.inbox.counters_mut().missed += 1;
-            receiver.inbox.count_misses(topic, 1);
+            receiver.inbox.count_missed_in_service(topic);
         }
     }
 }

@@ -18,9 +18,10 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn group_owes(&self, group: &str) -> bool {
         let Some(inbox) = self.groups.get(group) else { return false };
         let Some(receiver) = self.receivers.get(inbox) else { return false };
-        let unacknowledged = receiver.members.as_slice().iter().any(|member| {
-            self.consumers.get(member).is_some_and(|consumer| consumer.unacknowledged().0 > 0)
-        });
+        let unacknowledged =
+            receiver.members.as_slice().iter().any(|member| {
+                self.consumers.get(member).is_some_and(|consumer| consumer.unacknowledged().0 > 0)
+            });
         unacknowledged
             || receiver.inbox.turn().is_some()
             || receiver.has_notices()

@@ -109,10 +109,9 @@ impl<P: EventPayload> EventChannel<P> {
                 }
                 ChannelAlarm::Redelivery(consumer, number) => self.repeat(now, consumer, number),
                 ChannelAlarm::Linger(inbox) => {
-                    let over = self
-                        .receivers
-                        .get(&inbox)
-                        .is_some_and(|receiver| receiver.members.is_empty() && receiver.lingers_until() <= at);
+                    let over = self.receivers.get(&inbox).is_some_and(|receiver| {
+                        receiver.members.is_empty() && receiver.lingers_until() <= at
+                    });
                     if over {
                         self.close(inbox);
                     }

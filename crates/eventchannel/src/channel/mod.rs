@@ -40,7 +40,6 @@ use crate::alarms::Alarms;
 use crate::correlation::{Correlator, Incomplete};
 use crate::delivery::ChannelNotice;
 use crate::dispatch::{ClassStanding, Dispatcher};
-use acknowledge::Unacknowledged;
 use crate::error::KeptBy;
 use crate::event::{ChannelEvent, EventPayload};
 use crate::history::TopicHistory;
@@ -52,10 +51,11 @@ use crate::index::{SubscriptionIndex, TopicRoute};
 use crate::kept::{KeepingAccount, KeptCharge, NameCharge};
 use crate::kept_memory::KeptMemory;
 use crate::member_list::{MemberList, SmallList};
-use crate::number_map::NumberMap;
+use crate::number_map::{NumberMap, NumberSet};
 use crate::quality::{Offer, RateMeter, SupplierOwner};
 use crate::tenant::{TenantId, TenantLimits, Tenants};
 use crate::topic::TopicSpec;
+use acknowledge::Unacknowledged;
 use deliver::Underway;
 use departures::Departures;
 use leases::{Lease, TimerState};
@@ -183,8 +183,6 @@ struct Receiver<P> {
     members: SmallList<ConsumerId>,
     subscriptions: MemberList<SubscriptionId>,
     tenant: TenantId,
-    /// Whether the inbox is queued for a turn of its readers.
-    reads: bool,
     /// State that most inboxes do not have. `None`: all of it is empty.
     rare: Option<Box<RareState>>,
     /// The position of the inbox in its class, if it wants service and a consumer can take it.
@@ -207,6 +205,8 @@ struct RareState {
     /// The readers of subscriptions that still get events kept before they were made, the first subscription
     /// first.
     readers: VecDeque<PastReader>,
+    /// Whether the inbox is queued for a turn of its readers.
+    reads: bool,
     /// The topics that were caught up ahead of the readers, each with the value of `audiences` at that time.
     /// The catch-up covers the subscriptions made before that value.
     caught_up: NumberMap<TopicId, u64>,
@@ -222,6 +222,7 @@ impl RareState {
             && self.timers.is_empty()
             && self.correlations.is_empty()
             && self.readers.is_empty()
+            && !self.reads
     }
 }
 
@@ -229,8 +230,6 @@ impl RareState {
 struct AttachedConsumer<P> {
     inbox: InboxId,
     tenant: TenantId,
-    /// Whether the consumer is paused.
-    paused: bool,
     /// `None`: no delivery had to be acknowledged so far.
     unacknowledged: Option<Box<Unacknowledged<P>>>,
 }
@@ -242,8 +241,9 @@ struct SupplierState {
     offers: BTreeMap<TopicId, OfferState>,
 }
 
-/// The destination of the events of a subscription.
+/// The destination of the events of a subscription. Packed, because a channel has many.
 #[derive(Clone, Copy, Debug)]
+#[repr(packed(4))]
 struct Destined {
     inbox: InboxId,
     /// The consumer that made the subscription.
@@ -281,6 +281,8 @@ pub struct EventChannel<P> {
     topic_names: HashMap<Arc<str>, TopicId>,
     suppliers: NumberMap<SupplierId, SupplierState>,
     consumers: NumberMap<ConsumerId, AttachedConsumer<P>>,
+    /// The consumers that take no deliveries for now.
+    paused: NumberSet<ConsumerId>,
     /// The leases of consumers; most have none.
     leases: NumberMap<ConsumerId, Lease>,
     // boxed, because a map has up to twice as many places as entries
@@ -343,6 +345,7 @@ impl<P: EventPayload> EventChannel<P> {
             topic_names: HashMap::new(),
             suppliers: NumberMap::default(),
             consumers: NumberMap::default(),
+            paused: NumberSet::default(),
             leases: NumberMap::default(),
             receivers: NumberMap::default(),
             specs: SharedSpecs::default(),
@@ -518,7 +521,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(receiver) = self.receivers.get_mut(&id) else { return };
         receiver.drop_unused();
         let becomes_idle = receiver.inbox.becomes_idle();
-        let standing = match receiver.free_member(&self.consumers) {
+        let standing = match receiver.free_member(&self.consumers, &self.paused) {
             Some(_) => receiver.standing_now(),
             None => None,
         };
@@ -558,14 +561,21 @@ const MAX_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {
     /// Returns the index of the first consumer that may get a delivery now.
-    fn free_member(&self, consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>) -> Option<usize> {
+    fn free_member(
+        &self,
+        consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>,
+        paused: &NumberSet<ConsumerId>,
+    ) -> Option<usize> {
         let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
         let most = self.inbox.spec.capacity.bytes;
         let is_free = |consumer: &AttachedConsumer<P>| {
             let (waits, bytes) = consumer.unacknowledged();
-            !consumer.paused && waits < window && (waits == 0 || bytes < most)
+            waits < window && (waits == 0 || bytes < most)
         };
-        self.members.as_slice().iter().position(|member| consumers.get(member).is_some_and(is_free))
+        self.members.as_slice().iter().position(|member| {
+            let is_paused = !paused.is_empty() && paused.contains(member);
+            !is_paused && consumers.get(member).is_some_and(is_free)
+        })
     }
 
     fn notify(&mut self, due: Instant, notice: ChannelNotice) {

@@ -1,7 +1,8 @@
 //! Adds and removes topics, suppliers and consumers.
 
 use super::{
-    AttachedConsumer, EventChannel, FailedSearch, OfferState, RareState, Receiver, SupplierState, Topic, WORK_STEPS,
+    AttachedConsumer, EventChannel, FailedSearch, OfferState, RareState, Receiver, SupplierState, Topic,
+    WORK_STEPS,
 };
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
@@ -411,7 +412,7 @@ impl<P: EventPayload> EventChannel<P> {
             self.leases.insert(id, lease);
         }
         self.tenants.take(spec.tenant, TenantResource::Consumers, 1);
-        let member = AttachedConsumer { inbox, tenant: spec.tenant, paused: false, unacknowledged: None };
+        let member = AttachedConsumer { inbox, tenant: spec.tenant, unacknowledged: None };
         self.consumers.insert(id, member);
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.members.push(id);
@@ -446,7 +447,6 @@ impl<P: EventPayload> EventChannel<P> {
             members: SmallList::default(),
             subscriptions: MemberList::default(),
             tenant: spec.tenant,
-            reads: false,
             rare: None,
             standing: None,
             matched: 0,
@@ -475,6 +475,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(member) = self.consumers.remove(&consumer) else { return };
         give_back(&mut self.consumers);
         self.leases.remove(&consumer);
+        self.paused.remove(&consumer);
         self.tenants.release(member.tenant, TenantResource::Consumers, 1);
         let inbox = member.inbox;
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
@@ -512,7 +513,8 @@ impl<P: EventPayload> EventChannel<P> {
         for subscription in receiver.subscriptions.as_slice() {
             self.forget_subscription(*subscription);
         }
-        let RareState { group, correlations, timers, .. } = receiver.rare.map(|rare| *rare).unwrap_or_default();
+        let RareState { group, correlations, timers, .. } =
+            receiver.rare.map(|rare| *rare).unwrap_or_default();
         if let Some(group) = group {
             self.groups.remove(&group);
         }
@@ -569,10 +571,12 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     fn set_paused(&mut self, consumer: ConsumerId, paused: bool) {
-        if let Some(member) = self.consumers.get_mut(&consumer) {
-            member.paused = paused;
-            let inbox = member.inbox;
-            self.place(inbox);
+        let Some(inbox) = self.consumers.get(&consumer).map(|member| member.inbox) else { return };
+        if paused {
+            self.paused.insert(consumer);
+        } else {
+            self.paused.remove(&consumer);
         }
+        self.place(inbox);
     }
 }

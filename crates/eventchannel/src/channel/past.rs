@@ -106,7 +106,8 @@ impl ReadingInboxes {
 impl<P: EventPayload> Receiver<P> {
     /// Returns whether the readers of the inbox can continue but are not queued for a turn.
     pub(super) fn may_read_on(&self) -> bool {
-        self.readers() > 0 && !self.reads && self.inbox.has_room_for_past()
+        let waits = self.rare.as_ref().is_some_and(|rare| !rare.readers.is_empty() && !rare.reads);
+        waits && self.inbox.has_room_for_past()
     }
 }
 
@@ -136,7 +137,7 @@ impl<P: EventPayload> EventChannel<P> {
     pub(super) fn queue_readers(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         if receiver.may_read_on() {
-            receiver.reads = true;
+            receiver.rare_mut().reads = true;
             self.reading.push(receiver.tenant, inbox);
         }
     }
@@ -156,7 +157,9 @@ impl<P: EventPayload> EventChannel<P> {
     pub(super) fn read_on(&mut self, now: Instant) -> bool {
         let Some(inbox) = self.reading.pop() else { return false };
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
-            receiver.reads = false;
+            if let Some(rare) = &mut receiver.rare {
+                rare.reads = false;
+            }
             self.read(now, inbox, PIECE);
             self.queue_readers(inbox);
         }

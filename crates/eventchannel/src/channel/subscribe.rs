@@ -271,9 +271,8 @@ impl<P: EventPayload> EventChannel<P> {
         let asked = receiver.subscriptions.as_slice();
         self.work += asked.len() / WORK_STEPS;
         let asked = asked.iter().copied().filter(|it| !self.parts.contains_key(it));
-        let mut over: Vec<SubscriptionId> = asked
-            .filter(|it| self.subscriptions.get(it).is_some_and(|it| gone(it.by)))
-            .collect();
+        let mut over: Vec<SubscriptionId> =
+            asked.filter(|it| self.subscriptions.get(it).is_some_and(|it| gone(it.by))).collect();
         let rare = receiver.rare.as_ref();
         let (correlations, timers) =
             rare.map(|rare| (rare.correlations.clone(), rare.timers.clone())).unwrap_or_default();

@@ -6,7 +6,7 @@
 //!
 //! Cost: a few instructions when an inbox becomes empty; a few comparisons for a new inbox.
 
-use super::{Inbox, InboxSpec};
+use super::{Inbox, InboxSpec, WaitingEvents};
 use crate::event::EventPayload;
 use crate::ids::InboxId;
 use std::collections::VecDeque;
@@ -30,23 +30,26 @@ impl IdleInboxes {
     }
 }
 
+impl<P: EventPayload> WaitingEvents<P> {
+    fn is_empty(&self) -> bool {
+        self.queue.len() == 0 && self.gaps.is_empty() && self.departed.is_empty()
+    }
+}
+
 impl<P: EventPayload> Inbox<P> {
     /// Returns whether the inbox has memory for waiting events that it does not need now, and is not listed.
     pub(crate) fn becomes_idle(&mut self) -> bool {
-        self.is_idle() && !std::mem::replace(&mut self.is_listed, true)
-    }
-
-    fn is_idle(&self) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| {
-            waiting.queue.len() == 0 && waiting.gaps.is_empty() && waiting.departed.is_empty()
-        })
+        let idle = self.waiting.as_mut().filter(|waiting| waiting.is_empty());
+        idle.is_some_and(|waiting| !std::mem::replace(&mut waiting.is_listed, true))
     }
 
     /// Takes the inbox from the list. If it is still empty, it gives its memory back.
     pub(crate) fn leave_idle(&mut self) {
-        self.is_listed = false;
-        if self.is_idle() {
-            self.waiting = None;
+        if let Some(waiting) = &mut self.waiting {
+            waiting.is_listed = false;
+            if waiting.is_empty() {
+                self.waiting = None;
+            }
         }
     }
 }

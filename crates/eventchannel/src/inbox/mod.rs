@@ -240,8 +240,6 @@ pub(crate) struct Inbox<P> {
     /// `None`: no event has come so far.
     history: Option<Box<InboxHistory>>,
     oversize: OversizeAccount,
-    /// Whether [`IdleInboxes`] lists the inbox.
-    is_listed: bool,
 }
 
 /// The part of an inbox that stays when no event waits any more.
@@ -252,11 +250,27 @@ struct InboxHistory {
     misses: BTreeMap<TopicId, u64>,
     /// The earliest time at which the next event may arrive under the reservation.
     expected: Instant,
+    /// Events that the consumer dropped after they had been counted as delivered. As many of the next
+    /// deliveries are not counted, because counters do not fall.
+    uncounted: u64,
+    /// Events that the consumer will drop because their deadlines passed while they were delivered; they are
+    /// counted as missed already.
+    missed_in_service: u64,
+}
+
+impl InboxHistory {
+    fn count_delivered(&mut self, events: u64) {
+        let uncounted = self.uncounted.min(events);
+        self.uncounted -= uncounted;
+        self.counters.delivered = self.counters.delivered.saturating_add(events - uncounted);
+    }
 }
 
 /// The waiting events of an inbox, and the reports that precede them or follow them.
 #[derive(Debug)]
 struct WaitingEvents<P> {
+    /// Whether [`IdleInboxes`] lists the inbox.
+    is_listed: bool,
     queue: InboxQueue<P>,
     bytes: usize,
     /// The waiting event that is larger than the inbox's capacity, if any; it waits alone.
@@ -301,6 +315,7 @@ static NO_MISSES: BTreeMap<TopicId, u64> = BTreeMap::new();
 impl<P: EventPayload> WaitingEvents<P> {
     fn new(spec: &InboxSpec, oversize: &OversizeAccount) -> Self {
         Self {
+            is_listed: false,
             queue: InboxQueue::new(spec.between),
             oversize: OversizeShare::new(oversize.clone()),
             bytes: 0,
@@ -375,7 +390,7 @@ impl<P: EventPayload> WaitingEvents<P> {
 
 impl<P: EventPayload> Inbox<P> {
     pub(crate) fn new(spec: Arc<InboxSpec>, oversize: OversizeAccount) -> Self {
-        Self { spec, waiting: None, history: None, oversize, is_listed: false }
+        Self { spec, waiting: None, history: None, oversize }
     }
 
     fn waiting_mut(&mut self) -> &mut WaitingEvents<P> {
@@ -560,13 +575,46 @@ impl<P: EventPayload> Inbox<P> {
                     continue;
                 }
             }
-            self.counters_mut().delivered += 1;
+            self.history_mut().count_delivered(1);
             let execution = self.spec.execution;
             if let Some(InboxQueue::Shares(queue)) = self.waiting.as_mut().map(|waiting| &mut waiting.queue) {
                 let took = execution.for_bytes(parcel.bytes());
                 queue.charge(parcel.event.supplier, parcel.event.share, took);
             }
             return Some((parcel, late));
+        }
+    }
+
+    /// Adds the counts of events of a topic that did not pass through the inbox.
+    pub(crate) fn count_direct(&mut self, topic: TopicId, mut counted: InboxCounters) {
+        let delivered = std::mem::take(&mut counted.delivered);
+        self.counters_mut().add(&counted);
+        self.history_mut().count_delivered(delivered);
+        if counted.missed > 0 {
+            self.count_misses(topic, counted.missed);
+        }
+    }
+
+    /// Counts a deadline that has passed while the event was delivered.
+    pub(crate) fn count_missed_in_service(&mut self, topic: TopicId) {
+        let is_dropped = self.spec.late != LateEvents::Deliver;
+        let history = self.history_mut();
+        history.counters.missed += 1;
+        history.missed_in_service += u64::from(is_dropped);
+        self.count_misses(topic, 1);
+    }
+
+    /// Counts events of a topic that the consumer dropped because their deadlines had passed on the way.
+    pub(crate) fn count_late(&mut self, topic: TopicId, events: u64) {
+        let history = self.history_mut();
+        let known = history.missed_in_service.min(events);
+        let missed = events - known;
+        history.missed_in_service -= known;
+        history.uncounted = history.uncounted.saturating_add(events);
+        let late = InboxCounters { dropped_late: events, missed, ..InboxCounters::default() };
+        history.counters.add(&late);
+        if missed > 0 {
+            self.count_misses(topic, missed);
         }
     }
 

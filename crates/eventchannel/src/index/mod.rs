@@ -298,12 +298,7 @@ impl SubscriptionIndex {
 
 /// Returns whether the entry of a pattern that matches the name asks for topics of this type, and does not
 /// except this topic.
-fn asks(
-    patterns: &[Option<Box<IndexedPattern>>],
-    number: u32,
-    name: &str,
-    event_type: Option<&str>,
-) -> bool {
+fn asks(patterns: &[Option<Box<IndexedPattern>>], number: u32, name: &str, event_type: Option<&str>) -> bool {
     patterns[number as usize].as_ref().is_some_and(|pattern| {
         let Interest { event_type: asked, except, .. } = &*pattern.unfiltered;
         (asked.is_none() || asked.as_deref() == event_type) && !except.iter().any(|except| except.has(name))
