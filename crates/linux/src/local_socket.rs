@@ -64,7 +64,7 @@ pub struct SocketName {
 
 impl SocketName {
     /// Returns the name of the socket that is bound to this path now.
-    pub fn of(path: &Path) -> Self {
+    pub fn from_path(path: &Path) -> Self {
         Self { path: path.to_owned(), file: file_at(path) }
     }
 
@@ -206,12 +206,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let path = directory.path().join("socket");
         let _first = listen(&path, 0o600).expect("room");
-        let name = SocketName::of(&path);
+        let name = SocketName::from_path(&path);
         std::fs::remove_file(&path).expect("it is ours");
         let _second = listen(&path, 0o600).expect("room");
         name.remove().expect("it is no longer its own");
         UnixStream::connect(&path).expect("the second one listens");
-        SocketName::of(&path).remove().expect("it is ours");
+        SocketName::from_path(&path).remove().expect("it is ours");
         assert!(!path.exists());
         name.remove().expect("there is none");
     }

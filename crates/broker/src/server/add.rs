@@ -53,7 +53,7 @@ impl Server {
             }
             None => {
                 let socket = listen::unix(path, mode)?;
-                self.names.push(SocketName::of(path));
+                self.names.push(SocketName::from_path(path));
                 socket
             }
         };

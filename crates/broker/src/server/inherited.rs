@@ -36,7 +36,7 @@ impl InheritedSockets {
     pub(super) fn unix(&mut self, path: &Path) -> Option<(OwnedFd, SocketOrigin)> {
         let found = self.take(|socket| unix_path(socket).as_deref() == Some(path))?;
         if found.1 == SocketOrigin::Predecessor {
-            self.names.push(SocketName::of(path));
+            self.names.push(SocketName::from_path(path));
         }
         Some(found)
     }
@@ -87,7 +87,7 @@ impl Server {
                 (SocketOrigin::ServiceManager, _) => self.listen_inherited(socket)?,
                 (SocketOrigin::Predecessor, Some(path)) => {
                     left.push(path.display().to_string());
-                    self.inherited.unused_names.push(SocketName::of(&path));
+                    self.inherited.unused_names.push(SocketName::from_path(&path));
                 }
                 (SocketOrigin::Predecessor, None) => {
                     left.extend(socket_address(&socket).map(|address| address.to_string()));

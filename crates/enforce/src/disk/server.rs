@@ -133,7 +133,7 @@ impl DiskServer {
         let refused = |source| DiskError::Listen { path: path.to_owned(), source };
         local_socket::remove_stale(path).map_err(refused)?;
         let listener = local_socket::listen(path, mode).map_err(refused)?;
-        self.socket = Some(ServedSocket { listener, name: SocketName::of(path) });
+        self.socket = Some(ServedSocket { listener, name: SocketName::from_path(path) });
         if mode != OWNER {
             local_socket::set_mode(path, mode).map_err(refused)?;
         }

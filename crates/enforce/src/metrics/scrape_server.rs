@@ -109,7 +109,7 @@ impl ScrapeListener {
 
     /// Has this listener remove the file of a Unix socket at its end, or leave it.
     pub fn own_name(&mut self, owned: NameOwned) {
-        self.owned_name = self.path().filter(|_| owned == NameOwned::Yes).map(SocketName::of);
+        self.owned_name = self.path().filter(|_| owned == NameOwned::Yes).map(SocketName::from_path);
     }
 
     /// Accepts a connection. Returns `None` if none waits, because the client has gone again.

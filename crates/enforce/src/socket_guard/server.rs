@@ -74,7 +74,7 @@ impl GuardServer {
             _ => refused(source),
         })?;
         let mut server = Self::at(listener, user_id);
-        server.name = Some(SocketName::of(path));
+        server.name = Some(SocketName::from_path(path));
         // the umask may have removed bits of the mode
         local_socket::set_mode(path, mode).map_err(refused)?;
         Ok(server)

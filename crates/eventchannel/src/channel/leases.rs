@@ -12,7 +12,8 @@
 //! from its next event on. The channel has followed the sequence numbers of the new owner all the time, so it
 //! reports no gap.
 
-use super::{EventChannel, MAX_NOTICES};
+use super::EventChannel;
+use super::receiver::MAX_NOTICES;
 use crate::alarms::ChannelAlarm;
 use crate::correlation::Incomplete;
 use crate::delivery::ChannelNotice;

@@ -33,24 +33,24 @@ mod leases;
 mod parties;
 mod past;
 mod publish;
+mod receiver;
 mod subscribe;
 
 use crate::admission::AdmissionControl;
 use crate::alarms::Alarms;
 use crate::correlation::{Correlator, Incomplete};
 use crate::delivery::ChannelNotice;
-use crate::dispatch::{ClassStanding, Dispatcher};
+use crate::dispatch::Dispatcher;
 use crate::error::KeptBy;
 use crate::event::{ChannelEvent, EventPayload};
 use crate::history::TopicHistory;
 use crate::ids::{
     ConsumerId, CorrelationId, FIRST_FOREIGN, InboxId, SubscriptionId, SupplierId, TimerId, TopicId,
 };
-use crate::inbox::{IdleInboxes, Inbox, InboxCounters, SharedSpecs};
+use crate::inbox::{IdleInboxes, InboxCounters, SharedSpecs};
 use crate::index::{SubscriptionIndex, TopicRoute};
 use crate::kept::{KeepingAccount, KeptCharge, NameCharge};
 use crate::kept_memory::KeptMemory;
-use crate::member_list::{MemberList, SmallList};
 use crate::number_map::{NumberMap, NumberSet};
 use crate::quality::{Offer, RateMeter, SupplierOwner};
 use crate::tenant::{TenantId, TenantLimits, Tenants};
@@ -59,8 +59,9 @@ use acknowledge::Unacknowledged;
 use deliver::Underway;
 use departures::Departures;
 use leases::{Lease, TimerState};
-use past::{PastReader, ReadingInboxes};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use past::ReadingInboxes;
+use receiver::Receiver;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy, Served};
 use unisono_time::Instant;
@@ -172,60 +173,6 @@ struct OfferState {
     foremost: Option<InboxId>,
 }
 
-/// An inbox with its consumers.
-#[derive(Debug)]
-struct Receiver<P> {
-    /// The name of the group, or of the consumer if it has no group.
-    name: Arc<str>,
-    class: ClassId,
-    inbox: Inbox<P>,
-    /// The consumers of the inbox in the order of service, the next one first.
-    members: SmallList<ConsumerId>,
-    subscriptions: MemberList<SubscriptionId>,
-    tenant: TenantId,
-    /// State that most inboxes do not have. `None`: all of it is empty.
-    rare: Option<Box<RareState>>,
-    /// The position of the inbox in its class, if it wants service and a consumer can take it.
-    standing: Option<ClassStanding>,
-    /// The count of publications when an event last matched this inbox, so that an event enters the inbox
-    /// only once.
-    matched: u64,
-    /// When an event last matched a subscription of the inbox.
-    last_event: Instant,
-}
-
-/// State of an inbox that most inboxes do not have at a time.
-#[derive(Debug, Default)]
-struct RareState {
-    group: Option<Arc<str>>,
-    /// Pending notices, each with the time it is due.
-    notices: VecDeque<(Instant, ChannelNotice)>,
-    timers: Vec<TimerId>,
-    correlations: Vec<CorrelationId>,
-    /// The readers of subscriptions that still get events kept before they were made, the first subscription
-    /// first.
-    readers: VecDeque<PastReader>,
-    /// Whether the inbox is queued for a turn of its readers.
-    reads: bool,
-    /// The topics that were caught up ahead of the readers, each with the value of `audiences` at that time.
-    /// The catch-up covers the subscriptions made before that value.
-    caught_up: NumberMap<TopicId, u64>,
-    /// The time until which the inbox may stay without a consumer. An alarm that was set for an earlier time
-    /// is ignored.
-    lingers_until: Instant,
-}
-
-impl RareState {
-    fn is_empty(&self) -> bool {
-        self.group.is_none()
-            && self.notices.is_empty()
-            && self.timers.is_empty()
-            && self.correlations.is_empty()
-            && self.readers.is_empty()
-            && !self.reads
-    }
-}
-
 #[derive(Debug)]
 struct AttachedConsumer<P> {
     inbox: InboxId,
@@ -243,7 +190,7 @@ struct SupplierState {
 
 /// The destination of the events of a subscription. Packed, because a channel has many.
 #[derive(Clone, Copy, Debug)]
-#[repr(packed(4))]
+#[repr(C, packed(4))]
 struct Destined {
     inbox: InboxId,
     /// The consumer that made the subscription.
@@ -554,94 +501,6 @@ impl<P: EventPayload> EventChannel<P> {
 /// The number of elementary steps, such as a check of one subscription, that count as one step of
 /// [`take_work`](EventChannel::take_work).
 const WORK_STEPS: usize = 16;
-
-/// The maximum number of notices that wait for one inbox; beyond it, the oldest is dropped. A notice takes
-/// some 80 bytes, and few notices wait for a consumer that reads. Chosen, not measured.
-const MAX_NOTICES: usize = 256;
-
-impl<P: EventPayload> Receiver<P> {
-    /// Returns the index of the first consumer that may get a delivery now.
-    fn free_member(
-        &self,
-        consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>,
-        paused: &NumberSet<ConsumerId>,
-    ) -> Option<usize> {
-        let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
-        let most = self.inbox.spec.capacity.bytes;
-        let is_free = |consumer: &AttachedConsumer<P>| {
-            let (waits, bytes) = consumer.unacknowledged();
-            waits < window && (waits == 0 || bytes < most)
-        };
-        self.members.as_slice().iter().position(|member| {
-            let is_paused = !paused.is_empty() && paused.contains(member);
-            !is_paused && consumers.get(member).is_some_and(is_free)
-        })
-    }
-
-    fn notify(&mut self, due: Instant, notice: ChannelNotice) {
-        let notices = &mut self.rare_mut().notices;
-        if !notices.iter().any(|(_, other)| *other == notice) {
-            notices.push_back((due, notice));
-        }
-        if notices.len() > MAX_NOTICES {
-            notices.pop_front();
-        }
-    }
-
-    fn rare_mut(&mut self) -> &mut RareState {
-        self.rare.get_or_insert_default()
-    }
-
-    fn drop_unused(&mut self) {
-        if self.rare.as_ref().is_some_and(|rare| rare.is_empty()) {
-            self.rare = None;
-        }
-    }
-
-    fn group(&self) -> Option<&Arc<str>> {
-        self.rare.as_ref()?.group.as_ref()
-    }
-
-    fn notices(&self) -> impl Iterator<Item = &(Instant, ChannelNotice)> {
-        self.rare.iter().flat_map(|rare| &rare.notices)
-    }
-
-    fn has_notices(&self) -> bool {
-        self.notices().next().is_some()
-    }
-
-    fn correlations(&self) -> &[CorrelationId] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.correlations)
-    }
-
-    /// Returns the time until which the inbox may stay without a consumer.
-    fn lingers_until(&self) -> Instant {
-        self.rare.as_ref().map_or(Instant::ZERO, |rare| rare.lingers_until)
-    }
-
-    /// Returns the number of readers.
-    fn readers(&self) -> usize {
-        self.rare.as_ref().map_or(0, |rare| rare.readers.len())
-    }
-
-    /// Returns the value of `audiences` when a topic was caught up ahead of the readers.
-    fn caught_up(&self, topic: TopicId) -> Option<u64> {
-        self.rare.as_ref()?.caught_up.get(&topic).copied()
-    }
-
-    fn standing_now(&self) -> Option<ClassStanding> {
-        let (events, reserved) = (self.inbox.len() > 0, self.inbox.spec.reservation.is_some());
-        let notice = self.notices().map(|(due, _)| (*due, 0)).min();
-        let turn = match (self.inbox.turn(), notice) {
-            // a reservation is for events only: a notice is delivered with the next event
-            (Some(turn), _) if events && reserved => turn,
-            (Some(one), Some(other)) => one.min(other),
-            (one, other) => one.or(other)?,
-        };
-        let behind = !reserved || !events;
-        Some(ClassStanding { behind, turn })
-    }
-}
 
 #[cfg(test)]
 mod tests {

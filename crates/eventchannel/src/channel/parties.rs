@@ -1,9 +1,7 @@
 //! Adds and removes topics, suppliers and consumers.
 
-use super::{
-    AttachedConsumer, EventChannel, FailedSearch, OfferState, RareState, Receiver, SupplierState, Topic,
-    WORK_STEPS,
-};
+use super::receiver::{RareState, Receiver};
+use super::{AttachedConsumer, EventChannel, FailedSearch, OfferState, SupplierState, Topic, WORK_STEPS};
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
 use crate::dispatch::MAX_CHARGE;

@@ -163,7 +163,7 @@ impl SocketFile {
         // the mode may be wider than the umask permits; until now it was narrower
         local_socket::set_mode(path, mode).map_err(system("open the socket to others"))?;
         listener.set_nonblocking(true).map_err(system("prepare the socket"))?;
-        Ok(SocketFile { listener, name: SocketName::of(path) })
+        Ok(SocketFile { listener, name: SocketName::from_path(path) })
     }
 }
 
