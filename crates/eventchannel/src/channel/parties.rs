@@ -505,7 +505,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(receiver) = self.receivers.remove(&inbox) else { return };
         give_back(&mut self.receivers);
         self.keep_account(&receiver.inbox);
-        self.end_readers(&receiver);
+        self.end_readers(receiver.readers());
         self.dispatcher.place(receiver.class, inbox, (receiver.standing, None));
         self.work += receiver.subscriptions.as_slice().len();
         for subscription in receiver.subscriptions.as_slice() {

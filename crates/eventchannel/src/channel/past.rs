@@ -17,7 +17,7 @@
 //! that a subscription to few kept events has put them into the inbox when the call returns.
 
 use super::subscribe::PastEvents;
-use super::{EventChannel, Receiver, WORK_STEPS};
+use super::{EventChannel, WORK_STEPS};
 use crate::event::{ChannelEvent, EventPayload};
 use crate::ids::{InboxId, SubscriptionId, TopicId};
 use crate::inbox::{GapCause, Parcel};
@@ -103,14 +103,6 @@ impl ReadingInboxes {
     }
 }
 
-impl<P: EventPayload> Receiver<P> {
-    /// Returns whether the readers of the inbox can continue but are not queued for a turn.
-    pub(super) fn may_read_on(&self) -> bool {
-        let waits = self.rare.as_ref().is_some_and(|rare| !rare.readers.is_empty() && !rare.reads);
-        waits && self.inbox.has_room_for_past()
-    }
-}
-
 impl<P: EventPayload> EventChannel<P> {
     /// Starts the delivery of kept events for a new subscription.
     pub(super) fn begin_past(
@@ -177,8 +169,8 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Removes the readers of an inbox that is closed.
-    pub(super) fn end_readers(&mut self, receiver: &Receiver<P>) {
-        self.reading.lost_readers(receiver.readers(), 0);
+    pub(super) fn end_readers(&mut self, readers: usize) {
+        self.reading.lost_readers(readers, 0);
     }
 
     fn readers_ended(&mut self, inbox: InboxId, before: usize) {

@@ -155,4 +155,10 @@ impl<P: EventPayload> Receiver<P> {
         let behind = !reserved || !events;
         Some(ClassStanding { behind, turn })
     }
+
+    /// Returns whether the readers of the inbox can continue but are not queued for a turn.
+    pub(super) fn may_read_on(&self) -> bool {
+        let waits = self.rare.as_ref().is_some_and(|rare| !rare.readers.is_empty() && !rare.reads);
+        waits && self.inbox.has_room_for_past()
+    }
 }
