@@ -419,7 +419,7 @@ impl ServePlan<'_> {
             server.hand_over_too(listener.as_fd().try_clone_to_owned()?);
         }
         let predecessor = successor.map(|successor| successor.release(&mut server)).transpose()?;
-        let mut names = server.names().to_vec();
+        let mut names = server.names();
         for (listener, _) in &mut pages {
             listener.own_name(NameOwned::Yes);
             names.extend(listener.path().map(Path::to_owned));

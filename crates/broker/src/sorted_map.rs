@@ -46,7 +46,11 @@ impl<K: Ord, V> SortedMap<K, V> {
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        self.find(key).ok().map(|place| self.0.remove(place).1)
+        let (_, value) = self.find(key).ok().map(|place| self.0.remove(place))?;
+        if self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to(2 * self.0.len());
+        }
+        Some(value)
     }
 
     /// Returns the value of a key, which `new` makes if there is none.

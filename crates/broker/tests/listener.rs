@@ -6,8 +6,9 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration as StdDuration;
-use unisono_broker::{Broker, ClientId, Limits, ServeError, Server, SocketOrigin, Task};
+use unisono_broker::{Broker, ClientId, Limits, OWNER, ServeError, Server, SocketOrigin, Task};
 use unisono_events_client::{ChannelWait, Client, Duration, Greeting, Instant};
 use unisono_events_wire::Frame;
 use unisono_events_wire::transport::{
@@ -78,6 +79,24 @@ fn a_socket_that_cannot_accept_ends_the_broker() {
     let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     server.add(Box::new(Failing { errors: vec![Errno::INVAL], listener })).expect("it can be waited for");
     assert!(matches!(server.serve(&|| false), Err(ServeError::Transport(_))));
+}
+
+#[test]
+fn a_server_that_ends_removes_its_own_socket_and_not_the_one_of_another_server() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = directory.path().join("events");
+    let serving = || {
+        let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
+        server.listen_unix(&path, OWNER).expect("it listens");
+        server
+    };
+    let first = serving();
+    std::fs::remove_file(&path).expect("it is there");
+    let second = serving();
+    drop(first);
+    UnixStream::connect(&path).expect("the second server listens");
+    drop(second);
+    assert!(!path.exists());
 }
 
 #[test]

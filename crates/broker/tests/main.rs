@@ -19,6 +19,7 @@ mod events;
 mod flood;
 mod identities;
 mod joined;
+mod late;
 mod listener;
 mod log_chains;
 mod log_memory;

@@ -126,13 +126,14 @@ pub enum AdmissionError {
     Zero,
 }
 
+/// A consumer with a reservation.
 #[derive(Clone, Copy, Debug)]
 struct AdmittedTask {
     class: ClassId,
     /// The execution time of the consumer's longest event, in nanoseconds.
     longest: f64,
     /// Execution time, period, deadline, in nanoseconds.
-    reserved: Option<(f64, f64, f64)>,
+    reserved: (f64, f64, f64),
     /// The tenant whose bound the reservation counts against; [`TenantId::NONE`] has no bound of its own.
     reserver: TenantId,
 }
@@ -141,6 +142,9 @@ struct AdmittedTask {
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionControl {
     tasks: BTreeMap<InboxId, AdmittedTask>,
+    /// The consumers without a reservation: the number of those of a class whose longest event takes this
+    /// long. Most consumers of a class are equal.
+    unreserved: BTreeMap<(ClassId, Duration), usize>,
 }
 
 impl AdmissionControl {
@@ -159,11 +163,16 @@ impl AdmissionControl {
         if reserved.is_some_and(|(execution, period, deadline)| execution * period * deadline == 0.0) {
             return Err(AdmissionError::Zero);
         }
-        self.tasks
-            .insert(inbox, AdmittedTask { class, longest: longest.as_nanos() as f64, reserved, reserver });
+        match reserved {
+            Some(reserved) => {
+                let task = AdmittedTask { class, longest: longest.as_nanos() as f64, reserved, reserver };
+                self.tasks.insert(inbox, task);
+            }
+            None => *self.unreserved.entry((class, longest)).or_default() += 1,
+        }
         let checked = self.check(hierarchy).and_then(|()| self.check_tenant(hierarchy, inbox));
         if checked.is_err() {
-            self.tasks.remove(&inbox);
+            self.leave(inbox, class, longest);
         }
         checked
     }
@@ -180,14 +189,27 @@ impl AdmissionControl {
     ) -> Result<Self, AdmissionError> {
         let home = |task: AdmittedTask| homes[task.class.index()].map(|class| AdmittedTask { class, ..task });
         let tasks = self.tasks.iter().filter_map(|(inbox, task)| Some((*inbox, home(*task)?))).collect();
-        let moved = Self { tasks };
+        let mut moved = Self { tasks, unreserved: BTreeMap::new() };
+        for ((class, longest), count) in &self.unreserved {
+            if let Some(class) = homes[class.index()] {
+                *moved.unreserved.entry((class, *longest)).or_default() += count;
+            }
+        }
         moved.check(hierarchy)?;
         moved.tasks.keys().try_for_each(|inbox| moved.check_tenant(hierarchy, *inbox))?;
         Ok(moved)
     }
 
-    pub(crate) fn leave(&mut self, inbox: InboxId) {
-        self.tasks.remove(&inbox);
+    /// Removes an admitted consumer of a class whose longest event takes this long.
+    pub(crate) fn leave(&mut self, inbox: InboxId, class: ClassId, longest: Duration) {
+        if self.tasks.remove(&inbox).is_none()
+            && let Some(count) = self.unreserved.get_mut(&(class, longest))
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.unreserved.remove(&(class, longest));
+            }
+        }
     }
 
     /// Returns the sum of `C / T` over the admitted consumers of a class, as a fraction of the whole server.
@@ -196,7 +218,7 @@ impl AdmissionControl {
     }
 
     fn reserved(&self, class: ClassId) -> impl Iterator<Item = (f64, f64, f64)> {
-        self.tasks.values().filter(move |task| task.class == class).filter_map(|task| task.reserved)
+        self.tasks.values().filter(move |task| task.class == class).map(|task| task.reserved)
     }
 
     fn check(&self, hierarchy: &Hierarchy) -> Result<(), AdmissionError> {
@@ -228,8 +250,7 @@ impl AdmissionControl {
 
     /// Checks that the reservations of an inbox's tenant need at most half of their class.
     fn check_tenant(&self, hierarchy: &Hierarchy, inbox: InboxId) -> Result<(), AdmissionError> {
-        let Some(AdmittedTask { class, reserved: Some(_), reserver, .. }) = self.tasks.get(&inbox).copied()
-        else {
+        let Some(AdmittedTask { class, reserver, .. }) = self.tasks.get(&inbox).copied() else {
             return Ok(());
         };
         if reserver == TenantId::NONE {
@@ -237,7 +258,7 @@ impl AdmissionControl {
         }
         let (longest, name) = (self.longest(hierarchy), || hierarchy.class(class).name.clone());
         let theirs = self.tasks.values().filter(|task| task.class == class && task.reserver == reserver);
-        let reserved: Vec<_> = theirs.filter_map(|task| task.reserved).collect();
+        let reserved: Vec<_> = theirs.map(|task| task.reserved).collect();
         let needed = reserved.iter().map(|(execution, period, _)| execution / period).sum();
         let most = hierarchy.share(class) / 2.0;
         if needed > most + 1e-12 {
@@ -257,11 +278,12 @@ impl AdmissionControl {
     /// Returns, for each class, the longest event of that class and of its descendants.
     fn longest(&self, hierarchy: &Hierarchy) -> Vec<f64> {
         let mut longest = vec![0.0; hierarchy.classes().count()];
-        for task in self.tasks.values() {
-            let mut at = task.class;
+        let unreserved = self.unreserved.keys().map(|(class, longest)| (*class, longest.as_nanos() as f64));
+        for (class, of_one) in self.tasks.values().map(|task| (task.class, task.longest)).chain(unreserved) {
+            let mut at = class;
             loop {
                 let held: &mut f64 = &mut longest[at.index()];
-                *held = held.max(task.longest);
+                *held = held.max(of_one);
                 if at == ClassId::ROOT {
                     break;
                 }
@@ -423,7 +445,8 @@ mod tests {
         let said =
             ask(&mut control, 3, "web", 1_000_000, None).expect_err("it would hold up the video for longer");
         assert!(said.to_string().starts_with("class `video` would need 1000 ns of service within 5000 ns"));
-        control.leave(InboxId(1));
+        let video = tree().find("video").expect("it is a class");
+        control.leave(InboxId(1), video, Duration::from_nanos(500));
         ask(&mut control, 3, "web", 1_000_000, None).expect("nobody was promised anything");
     }
 

@@ -80,7 +80,7 @@ pub use inbox::{
 };
 pub use index::{AudienceChange, ExceptedTopics, Interest, SubscriptionIndex, TopicRoute};
 pub use kept::{KEPT_ENTRY, KeepingAccount, KeepingTerms};
-pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
+pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet, give_back};
 pub use pattern::{MAX_LEVELS, MAX_NAME, NameError, TopicPattern, check_name};
 pub use quality::{
     AcceptedOrigins, BlockedSuppliers, Departed, DispatchOrder, EventOrigin, Mismatch, Offer, OfferStanding,

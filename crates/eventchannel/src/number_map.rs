@@ -8,13 +8,24 @@
 //! When not to use: for texts and other long keys.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 /// A map with numeric keys.
 pub type NumberMap<K, V> = HashMap<K, V, NumberHashing>;
 
 /// A set of numbers.
 pub type NumberSet<K> = HashSet<K, NumberHashing>;
+
+/// The capacity below which a map keeps its memory.
+const MIN_SHRUNK: usize = 64;
+
+/// Gives back memory after entries have been removed, once a quarter of the map's capacity suffices. Called
+/// after each removal, it takes constant time on average.
+pub fn give_back<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
+    if map.capacity() > MIN_SHRUNK && map.len() < map.capacity() / 4 {
+        map.shrink_to(2 * map.len());
+    }
+}
 
 /// The random hash key of one map.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Maximum length of a topic name or pattern in bytes: MQTT's limit.
 pub const MAX_NAME: usize = 65_535;
@@ -19,7 +20,7 @@ pub const MAX_LEVELS: usize = 128;
 /// A pattern that matches topic names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TopicPattern {
-    text: Box<str>,
+    text: Arc<str>,
 }
 
 /// Why a text is not a valid topic name or pattern.

@@ -9,7 +9,7 @@
 
 use crate::error::ChannelError;
 use crate::number_map::NumberMap;
-use crate::oversize::{OversizeAccount, OversizeShare};
+use crate::oversize::OversizeAccount;
 use unisono_time::Duration;
 
 pub use crate::ids::TenantId;
@@ -108,16 +108,16 @@ impl Tenants {
         Self { limits, used: NumberMap::default(), oversize: NumberMap::default() }
     }
 
-    /// Returns a share of the tenant's account of events that are larger than their queues.
-    pub(crate) fn oversize(&mut self, tenant: TenantId) -> OversizeShare {
+    /// Returns the tenant's account of events that are larger than their queues.
+    pub(crate) fn oversize(&mut self, tenant: TenantId) -> OversizeAccount {
         if tenant == TenantId::NONE {
-            return OversizeShare::new(OversizeAccount::new(usize::MAX));
+            return OversizeAccount::new(usize::MAX);
         }
-        // drops the accounts that have no share any more
+        // drops the accounts that are not in use any more
         self.oversize.retain(|of, account| *of == tenant || account.is_shared());
         let most = self.limits.oversize;
         let account = self.oversize.entry(tenant).or_insert_with(|| OversizeAccount::new(most));
-        OversizeShare::new(account.clone())
+        account.clone()
     }
 
     pub(crate) fn has_any(&self, tenant: TenantId) -> bool {

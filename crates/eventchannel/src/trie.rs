@@ -7,6 +7,7 @@
 //! 256 bytes in addition to its name.
 
 use crate::member_list::MemberList;
+use crate::number_map::give_back;
 use crate::pattern::TopicPattern;
 use std::collections::HashMap;
 
@@ -70,6 +71,7 @@ impl TrieLevel {
                     level.remove(levels, number);
                     if level.is_empty() {
                         self.named.remove(name);
+                        give_back(&mut self.named);
                     }
                 }
             }
@@ -82,12 +84,12 @@ impl PatternTrie {
         let mut at = &mut self.root;
         for level in pattern.levels() {
             at = match level {
-                "#" => return at.ends.get_or_insert_default().rest.push(number),
+                "#" => return at.ends.get_or_insert_default().rest.insert(number),
                 "+" => at.any.get_or_insert_default(),
                 name => at.named.entry(name.into()).or_default(),
             };
         }
-        at.ends.get_or_insert_default().here.push(number);
+        at.ends.get_or_insert_default().here.insert(number);
     }
 
     pub(crate) fn remove(&mut self, pattern: &TopicPattern, number: u32) {

@@ -47,4 +47,8 @@ pub struct WelcomeTerms {
     /// broker sends none, and there is no limit.
     #[serde(default)]
     pub peer_timeout_ns: u64,
+    /// Whether the broker takes reports of events that were dropped because they came too late. An older
+    /// broker does not.
+    #[serde(default)]
+    pub late_reports: bool,
 }

@@ -55,6 +55,9 @@ pub enum RingReport {
     },
     /// From a consumer: the counts of events of a topic that it has taken from rings since its last report.
     Counted { topic: u32, counts: DirectCounts },
+    /// From a consumer: the number of events of a topic that the broker or a ring had delivered, and that the
+    /// consumer dropped since its last report because their deadlines had passed on the way.
+    DroppedLate { topic: u32, events: u64 },
     /// From a consumer: a supplier's ring is unreadable.
     Broken {
         link: u32,
@@ -75,11 +78,13 @@ pub struct DirectCounts {
     pub missed: u64,
 }
 
+/// The maximum count in a true report: a consumer would reach it if it took 40 million events a second, more
+/// than memory delivers, and reported once in 100 s.
+pub const MAX_OF_REPORT: u64 = 1 << 32;
+
 impl DirectCounts {
-    /// Returns the counts, each limited to what a true report can have: a consumer would reach this bound if
-    /// it took 40 million events a second, more than memory delivers, and reported once in 100 s.
+    /// Returns the counts, each limited to [`MAX_OF_REPORT`].
     pub fn bounded(self) -> Self {
-        const MAX_OF_REPORT: u64 = 1 << 32;
         Self {
             delivered: self.delivered.min(MAX_OF_REPORT),
             dropped_full: self.dropped_full.min(MAX_OF_REPORT),

@@ -19,9 +19,9 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The number of connections that the kernel keeps at a listening socket until they are accepted.
 pub const BACKLOG: i32 = 128;
@@ -48,6 +48,42 @@ pub fn remove_stale(path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)?;
     }
     Ok(())
+}
+
+/// The name of a listening socket in the file system, for the server that removes it at its end.
+///
+/// By then the name may be another server's, for example because somebody removed the file and started one.
+/// So the name is removed only if it is still that of the same file. While the server has its socket open,
+/// the kernel gives the file's number to no other one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SocketName {
+    path: PathBuf,
+    /// The device and the number of the file; `None`: the file was gone already.
+    file: Option<(u64, u64)>,
+}
+
+impl SocketName {
+    /// Returns the name of the socket that is bound to this path now.
+    pub fn from_path(path: &Path) -> Self {
+        Self { path: path.to_owned(), file: file_at(path) }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the name, unless another file has it by now.
+    pub fn remove(&self) -> io::Result<()> {
+        match self.file {
+            Some(file) if file_at(&self.path) == Some(file) => std::fs::remove_file(&self.path),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let facts = path.symlink_metadata().ok()?;
+    Some((facts.dev(), facts.ino()))
 }
 
 /// Gives a socket in the file system exactly this mode, whatever the umask was when it was bound. Fails with
@@ -143,7 +179,6 @@ mod tests {
     #[test]
     fn a_listening_socket_has_its_mode_without_anybody_changing_it_later() {
         use crate::seccomp::{CallRule, Filter, SystemCall};
-        use std::os::unix::fs::MetadataExt;
         let path = std::env::temp_dir().join(format!("unisono-test-{}", std::process::id()));
         let at = path.clone();
         let made = std::thread::spawn(move || {
@@ -167,8 +202,22 @@ mod tests {
     }
 
     #[test]
+    fn a_server_removes_its_own_name_and_not_that_of_another_one() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let path = directory.path().join("socket");
+        let _first = listen(&path, 0o600).expect("room");
+        let name = SocketName::from_path(&path);
+        std::fs::remove_file(&path).expect("it is ours");
+        let _second = listen(&path, 0o600).expect("room");
+        name.remove().expect("it is no longer its own");
+        UnixStream::connect(&path).expect("the second one listens");
+        SocketName::from_path(&path).remove().expect("it is ours");
+        assert!(!path.exists());
+        name.remove().expect("there is none");
+    }
+
+    #[test]
     fn a_socket_gets_its_mode_and_what_a_link_in_its_place_leads_to_does_not() {
-        use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().expect("a scratch directory");
         let mode = |path: &Path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
         let (socket, file) = (directory.path().join("socket"), directory.path().join("file"));

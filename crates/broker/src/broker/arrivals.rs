@@ -31,7 +31,7 @@ impl Broker {
                 secured: None,
                 since: now,
                 greeted: false,
-                name: String::new(),
+                name: Arc::default(),
                 lease: None,
                 outlets: SortedMap::default(),
                 consumers: SortedMap::default(),
@@ -93,7 +93,7 @@ impl Broker {
         let token = greeting.token.as_deref().map(|token| (None, token.as_bytes()));
         self.identify(now, client, token, None)?;
         if let Some(connected) = self.clients.get_mut(&client) {
-            (connected.greeted, connected.name) = (true, greeting.name);
+            (connected.greeted, connected.name) = (true, greeting.name.into());
             connected.lease = greeting.lease_ns.map(Duration::from_nanos);
             connected.understands_rings = greeting.rings;
             if greeting.types {
@@ -104,8 +104,16 @@ impl Broker {
         let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
         let reply = self.replies.grant(client);
         let (run, peer_timeout_ns) = (self.run.number, self.limits.peer_timeout.as_nanos());
-        let terms =
-            WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run, reply, peer_timeout_ns };
+        let terms = WelcomeTerms {
+            version: VERSION,
+            largest,
+            path_largest,
+            same_clock,
+            run,
+            reply,
+            peer_timeout_ns,
+            late_reports: true,
+        };
         self.answer(client, &Frame::Welcome(terms));
         Ok(())
     }

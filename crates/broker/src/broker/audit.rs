@@ -49,7 +49,7 @@ impl Broker {
         let known = self.clients.get(&client);
         let of = |known: &ConnectedClient| AuditedIdentity {
             who: Some(known.who.to_string()),
-            name: known.name.clone(),
+            name: known.name.to_string(),
         };
         Some((trail, known.map(of).unwrap_or_default()))
     }

@@ -19,14 +19,15 @@ use super::{Broker, ConnectedClient};
 use crate::sorted_map::SortedMap;
 use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use unisono_eventchannel::{
     BlockedSuppliers, ChangedAudiences, ConsumerId, InboxCounters, Interest, NumberMap, SubscriptionId,
-    SubscriptionIndex, SupplierId, SupplierOwner, TopicId,
+    SubscriptionIndex, SupplierId, SupplierOwner, TopicId, give_back,
 };
 use unisono_events_wire::NoticeText;
 use unisono_events_wire::frame::Frame;
 use unisono_events_wire::{Advertisement, Durability, EventOrder, KeptHistory, SubscriptionSpec, WhenFull};
-use unisono_events_wire::{DirectCounts, RingOrder, RingReport};
+use unisono_events_wire::{DirectCounts, MAX_OF_REPORT, RingOrder, RingReport};
 
 /// Maximum number of consumers of one direct supplier; with more, one copy into the broker is cheaper than
 /// the sockets and pages of the links.
@@ -98,7 +99,7 @@ enum DirectState {
 struct DirectReader {
     client: ClientId,
     number: u32,
-    name: String,
+    name: Arc<str>,
     /// The suppliers that a full ring blocks; `None`: it drops events.
     blocks: Option<BlockedSuppliers>,
     events: usize,
@@ -227,7 +228,10 @@ impl Broker {
     ) {
         let Some(connected) = self.clients.get(&client).filter(|client| client.has_rings()) else { return };
         if spec.may_read_rings() {
-            let name = if spec.name.is_empty() { &connected.name } else { &spec.name }.clone();
+            let name = match &*spec.name {
+                "" => Arc::clone(&connected.name),
+                name => name.into(),
+            };
             let blocks = (spec.full == WhenFull::BlockSupplier).then_some(blocked);
             let (events, bytes) = (spec.queue_events, spec.queue_bytes);
             let reader = DirectReader { client, number, name, blocks, events, bytes };
@@ -257,6 +261,7 @@ impl Broker {
 
     pub(super) fn remove_direct_reader(&mut self, consumer: ConsumerId) {
         self.direct.readers.remove(&consumer);
+        give_back(&mut self.direct.readers);
     }
 
     fn forget(&mut self, links: impl Iterator<Item = u32>) {
@@ -383,7 +388,7 @@ impl Broker {
                     let DirectReader { events, bytes, .. } = *reader;
                     let blocks = reader.blocks.is_some();
                     let order =
-                        RingOrder::Supply { link, consumer: reader.name.clone(), blocks, events, bytes };
+                        RingOrder::Supply { link, consumer: reader.name.to_string(), blocks, events, bytes };
                     first.push(Task::Introduce { client: *client, link, head: frame(*number, order) });
                     at.state = DirectState::Introduced;
                     IntroducedLink { link, used: false }
@@ -407,14 +412,13 @@ impl Broker {
             RingReport::Supplies { links } => self.supplies((client, number), &links),
             RingReport::Left { events, for_good } => self.left((client, number), events, for_good),
             RingReport::Counted { topic, counts } => {
-                let topic = TopicId(topic);
-                let connected = self.clients.get(&client);
-                let known = connected.and_then(|client| client.consumers.get(&number));
-                let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
-                // A program learns a topic's name with the order to read its ring. If it could count for
-                // other topics, the statistics would show it their names.
-                if connected.is_some_and(|client| client.named.has(topic)) {
-                    self.count_direct(consumer, topic, counts.bounded());
+                if let Some(consumer) = self.counting_consumer(client, number, topic)? {
+                    self.count_direct(consumer, TopicId(topic), counts.bounded());
+                }
+            }
+            RingReport::DroppedLate { topic, events } => {
+                if let Some(consumer) = self.counting_consumer(client, number, topic)? {
+                    self.channel.count_late(consumer, TopicId(topic), events.min(MAX_OF_REPORT));
                 }
             }
             RingReport::Broken { link, taken } => {
@@ -426,6 +430,21 @@ impl Broker {
             }
         }
         Ok(())
+    }
+
+    /// Returns the consumer that reports counts of a topic, or `None` if it may not.
+    fn counting_consumer(
+        &self,
+        client: ClientId,
+        number: u32,
+        topic: u32,
+    ) -> Result<Option<ConsumerId>, String> {
+        let connected = self.clients.get(&client);
+        let known = connected.and_then(|client| client.consumers.get(&number));
+        let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+        // A program learns a topic's name with the order to read its ring, or with the first event. If it
+        // could count for other topics, the statistics would show it their names.
+        Ok(connected.is_some_and(|client| client.named.has(TopicId(topic))).then_some(consumer))
     }
 
     fn supplies(&mut self, (client, number): (ClientId, u32), links: &[u32]) {

@@ -258,7 +258,7 @@ impl Broker {
             _ => None,
         };
         let spec = classed.as_ref().unwrap_or(spec);
-        let (lease, peer, name) = (connected.lease, connected.peer, connected.name.clone());
+        let (lease, peer, name) = (connected.lease, connected.peer, Arc::clone(&connected.name));
         match self.try_subscribe(now, (client, lease, peer, &name), spec, consumers) {
             Ok((consumer, blocks)) => {
                 if paused {
@@ -283,7 +283,7 @@ impl Broker {
     fn try_subscribe(
         &mut self,
         now: Instant,
-        (client, lease, peer, name): (ClientId, Option<Duration>, TransportPeer, &str),
+        (client, lease, peer, name): (ClientId, Option<Duration>, TransportPeer, &Arc<str>),
         spec: &SubscriptionSpec,
         consumers: usize,
     ) -> Result<(ConsumerId, BlockedSuppliers), String> {
@@ -337,7 +337,7 @@ impl Broker {
             consumer.reserver = consumer.tenant;
         }
         if consumer.name.is_empty() {
-            consumer.name = name.into();
+            consumer.name = Arc::clone(name);
         }
         let id = self.channel.connect(now, consumer).map_err(|error| self.access.refuse(&error))?;
         let asked = match spec.together {
@@ -385,7 +385,7 @@ impl Broker {
         let (peer, known) = (connected.peer, connected.consumers.remove(&number));
         let (consumer, granted) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
         self.ledger.release_queue(now, peer, granted);
-        self.addressees.by_consumer.remove(&consumer);
+        self.addressees.remove(consumer);
         self.best_effort.forget(consumer);
         self.remove_direct_reader(consumer);
         self.unsubscribe_follower(consumer);

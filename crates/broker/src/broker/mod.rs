@@ -59,7 +59,7 @@ use std::sync::Arc;
 use tasks::TaskQueue;
 use tenants::TenantNumbers;
 use timeouts::BrokerTimers;
-use unisono_eventchannel::{ConsumerId, EventChannel, NumberMap, SupplierId, TenantId, TopicId};
+use unisono_eventchannel::{ConsumerId, EventChannel, NumberMap, SupplierId, TenantId, TopicId, give_back};
 use unisono_events_wire::frame::Frame;
 use unisono_events_wire::transport::{SharedPayload, TransportPeer};
 use unisono_fairqueue::{Hierarchy, LinkPace};
@@ -94,7 +94,7 @@ struct ConnectedClient {
     /// When it connected.
     since: Instant,
     greeted: bool,
-    name: String,
+    name: Arc<str>,
     lease: Option<Duration>,
     outlets: SortedMap<u32, Outlet>,
     consumers: SortedMap<u32, (ConsumerId, QueueGrant)>,
@@ -143,6 +143,13 @@ struct Addressees {
     /// The program's consumer that got the last delivery. `None`: a path or an MQTT client got it, or there
     /// was none.
     last: Option<((ClientId, u32), ConsumerId)>,
+}
+
+impl Addressees {
+    fn remove(&mut self, consumer: ConsumerId) {
+        self.by_consumer.remove(&consumer);
+        give_back(&mut self.by_consumer);
+    }
 }
 
 /// The run of the broker's process.
@@ -437,7 +444,7 @@ impl Broker {
         }
         for (consumer, granted) in connected.consumers.into_iter().map(|(_, consumer)| consumer) {
             self.ledger.release_queue(now, connected.peer, granted);
-            self.addressees.by_consumer.remove(&consumer);
+            self.addressees.remove(consumer);
             self.best_effort.forget(consumer);
             self.remove_direct_reader(consumer);
             self.unfollow(consumer);

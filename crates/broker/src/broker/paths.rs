@@ -359,7 +359,7 @@ impl Broker {
             let (supplier, consumer, topic) = (path.supplier, path.consumer, path.topic);
             self.ledger.release(path.peer, self.limits.credit.into());
             self.link.paths.remove(&id);
-            self.addressees.by_consumer.remove(&consumer);
+            self.addressees.remove(consumer);
             self.channel.withdraw(supplier);
             self.channel.disconnect_unseen(Instant::ZERO, consumer);
             self.channel.retire(topic).expect("its one supplier has been withdrawn on the lines above");

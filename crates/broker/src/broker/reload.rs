@@ -117,7 +117,7 @@ impl Broker {
             if let Some(known) = self.clients.get(&client)
                 && report.ends.len() < ReloadReport::MAX_ENDS
             {
-                let (who, name, why) = (known.who.to_string(), known.name.clone(), breach.1.clone());
+                let (who, name, why) = (known.who.to_string(), known.name.to_string(), breach.1.clone());
                 report.ends.push(EndedConnection { who, name, why });
             }
             self.end_for(now, client, &breach);

@@ -150,7 +150,7 @@ impl Broker {
         match self.addressees.by_consumer.get(&consumer)? {
             Addressee::Program { client, .. } => {
                 let connected = self.clients.get(client)?;
-                Some((connected.name.clone(), connected.paused))
+                Some((connected.name.to_string(), connected.paused))
             }
             Addressee::Mqtt(session) => {
                 let (name, paused) = self.mqtt.standing(*session)?;

@@ -151,7 +151,7 @@ impl Broker {
         for _ in 0..self.channel.waiting(consumer) {
             self.lose(class);
         }
-        self.addressees.by_consumer.remove(&consumer);
+        self.addressees.remove(consumer);
         self.channel.disconnect_unseen(now, consumer);
         self.return_credit(id, outstanding);
         self.forget_if_empty(id);

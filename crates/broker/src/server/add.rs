@@ -14,6 +14,7 @@ use unisono_events_wire::transport::{
     DatagramListener, Framing, StreamListener, TransportListener, WebOrigins,
 };
 use unisono_events_wire::{BrokerAddress, TlsAddress};
+use unisono_linux::local_socket::SocketName;
 
 /// The upper half of a listener's key in epoll.
 pub(super) const LISTENER: u64 = 1 << 32;
@@ -52,7 +53,7 @@ impl Server {
             }
             None => {
                 let socket = listen::unix(path, mode)?;
-                self.names.push(path.to_owned());
+                self.names.push(SocketName::from_path(path));
                 socket
             }
         };

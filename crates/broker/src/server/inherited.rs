@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use unisono_linux::local_socket::SocketName;
 
 /// The process that has opened a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,16 +27,16 @@ pub enum SocketOrigin {
 pub(super) struct InheritedSockets {
     sockets: Vec<(OwnedFd, SocketOrigin)>,
     /// Names that this server removes at its end, once it is the only owner.
-    names: Vec<PathBuf>,
+    names: Vec<SocketName>,
     /// Names whose sockets have no listener any more.
-    unused_names: Vec<PathBuf>,
+    unused_names: Vec<SocketName>,
 }
 
 impl InheritedSockets {
     pub(super) fn unix(&mut self, path: &Path) -> Option<(OwnedFd, SocketOrigin)> {
         let found = self.take(|socket| unix_path(socket).as_deref() == Some(path))?;
         if found.1 == SocketOrigin::Predecessor {
-            self.names.push(path.to_owned());
+            self.names.push(SocketName::from_path(path));
         }
         Some(found)
     }
@@ -86,7 +87,7 @@ impl Server {
                 (SocketOrigin::ServiceManager, _) => self.listen_inherited(socket)?,
                 (SocketOrigin::Predecessor, Some(path)) => {
                     left.push(path.display().to_string());
-                    self.inherited.unused_names.push(path);
+                    self.inherited.unused_names.push(SocketName::from_path(&path));
                 }
                 (SocketOrigin::Predecessor, None) => {
                     left.extend(socket_address(&socket).map(|address| address.to_string()));
@@ -100,8 +101,8 @@ impl Server {
     /// when the predecessor can no longer serve on.
     pub fn own_inherited_names(&mut self) {
         for name in std::mem::take(&mut self.inherited.unused_names) {
-            // its predecessor's name may be gone already
-            let _ = std::fs::remove_file(name);
+            // what cannot be removed stays
+            let _ = name.remove();
         }
         self.names.append(&mut self.inherited.names);
     }

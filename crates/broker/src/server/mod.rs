@@ -57,7 +57,7 @@ use unisono_eventchannel::NumberMap;
 use unisono_events_wire::ChannelWait;
 use unisono_events_wire::transport::{PollFor, TransportListener};
 use unisono_linux::clock::{self, Duration, Instant};
-use unisono_linux::local_socket::own_user;
+use unisono_linux::local_socket::{SocketName, own_user};
 
 const CLIENT: u64 = 2 << 32;
 const PATH: u64 = 4 << 32;
@@ -85,7 +85,7 @@ pub struct Server {
     budget: FramePollBudget,
     listeners: Vec<Box<dyn TransportListener>>,
     /// Names in the file system that are removed at the end.
-    names: Vec<PathBuf>,
+    names: Vec<SocketName>,
     epoll: OwnedFd,
     clients: NumberMap<ClientId, ServedClient>,
     paths: NumberMap<PathId, OutgoingSocket>,
@@ -181,8 +181,8 @@ impl Server {
 
     /// Returns the names that this server has made in the file system.
     #[must_use]
-    pub fn names(&self) -> &[PathBuf] {
-        &self.names
+    pub fn names(&self) -> Vec<PathBuf> {
+        self.names.iter().map(|name| name.path().to_owned()).collect()
     }
 
     /// Returns the broker's state machine, before it serves.
@@ -587,8 +587,8 @@ fn events_pass(broker: &Broker) -> EventsPass {
 impl Drop for Server {
     fn drop(&mut self) {
         for name in &self.names {
-            // a name that is already gone needs no removal
-            let _ = std::fs::remove_file(name);
+            // what cannot be removed stays
+            let _ = name.remove();
         }
     }
 }

@@ -12,12 +12,13 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use unisono_fairqueue::{ClassId, Policy};
 use unisono_linux::direct::FileAccess;
+use unisono_linux::local_socket::SocketName;
 use unisono_linux::{disk_file, local_socket, poll};
 
 /// The most clients at the same time; each has two threads and at most 32 MiB of requests.
@@ -132,7 +133,7 @@ impl DiskServer {
         let refused = |source| DiskError::Listen { path: path.to_owned(), source };
         local_socket::remove_stale(path).map_err(refused)?;
         let listener = local_socket::listen(path, mode).map_err(refused)?;
-        self.socket = Some(ServedSocket { listener, path: path.to_owned() });
+        self.socket = Some(ServedSocket { listener, name: SocketName::from_path(path) });
         if mode != OWNER {
             local_socket::set_mode(path, mode).map_err(refused)?;
         }
@@ -142,7 +143,7 @@ impl DiskServer {
     /// Gives the socket's file to the user and group to which this process switches later. This function does
     /// not switch.
     pub fn change_owner(&self, user: u32, group: u32) -> io::Result<()> {
-        let paths = self.socket.iter().map(|socket| &socket.path);
+        let paths = self.socket.iter().map(|socket| socket.name.path());
         paths.into_iter().try_for_each(|path| local_socket::set_owner(path, user, group))
     }
 
@@ -240,12 +241,12 @@ impl DiskServer {
 /// The socket on which the server listens. Dropping it removes its file.
 struct ServedSocket {
     listener: UnixListener,
-    path: PathBuf,
+    name: SocketName,
 }
 
 impl Drop for ServedSocket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path); // the file may have been removed already
+        let _ = self.name.remove(); // what cannot be removed stays
     }
 }
 

@@ -18,6 +18,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use unisono_linux::local_socket::SocketName;
 use unisono_linux::{local_socket, poll};
 
 /// The content type that the specification requires.
@@ -44,7 +45,7 @@ const OWNER: u32 = 0o600;
 pub struct ScrapeListener {
     socket: ScrapeSocket,
     /// The file of the Unix socket, if dropping this value removes it.
-    owned_name: Option<PathBuf>,
+    owned_name: Option<SocketName>,
 }
 
 /// Whether a listener removes the file of its Unix socket at its end.
@@ -108,7 +109,7 @@ impl ScrapeListener {
 
     /// Has this listener remove the file of a Unix socket at its end, or leave it.
     pub fn own_name(&mut self, owned: NameOwned) {
-        self.owned_name = self.path().filter(|_| owned == NameOwned::Yes).map(Path::to_owned);
+        self.owned_name = self.path().filter(|_| owned == NameOwned::Yes).map(SocketName::from_path);
     }
 
     /// Accepts a connection. Returns `None` if none waits, because the client has gone again.
@@ -151,9 +152,8 @@ impl fmt::Display for ScrapeListener {
 
 impl Drop for ScrapeListener {
     fn drop(&mut self) {
-        if let Some(path) = &self.owned_name {
-            // another process may have removed it
-            let _ = std::fs::remove_file(path);
+        if let Some(name) = &self.owned_name {
+            let _ = name.remove(); // what cannot be removed stays
         }
     }
 }

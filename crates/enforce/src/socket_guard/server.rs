@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use unisono_linux::local_socket::Peer;
+use unisono_linux::local_socket::{Peer, SocketName};
 use unisono_linux::private_directory::make_enterable;
 use unisono_linux::{Errno, local_socket, poll};
 use unisono_socket_shares::message::{REQUEST_BYTES, ShareAnswer, ShareRequest};
@@ -48,9 +48,9 @@ pub enum GuardError {
 /// Serves requests for leaves.
 pub struct GuardServer {
     listener: UnixListener,
-    /// The path of the socket, which is removed when this value is dropped. `None`: the service manager made
+    /// The name of the socket, which is removed when this value is dropped. `None`: the service manager made
     /// the socket.
-    path: Option<PathBuf>,
+    name: Option<SocketName>,
     requests: Arc<Requests>,
 }
 
@@ -74,7 +74,7 @@ impl GuardServer {
             _ => refused(source),
         })?;
         let mut server = Self::at(listener, user_id);
-        server.path = Some(path.to_owned());
+        server.name = Some(SocketName::from_path(path));
         // the umask may have removed bits of the mode
         local_socket::set_mode(path, mode).map_err(refused)?;
         Ok(server)
@@ -83,7 +83,7 @@ impl GuardServer {
     /// Serves at a socket that the service manager has made.
     pub fn at(listener: UnixListener, user_id: UserLookup) -> Self {
         let requests = Requests { guard: SocketGuard::new(user_id), open: Mutex::default() };
-        Self { listener, path: None, requests: Arc::new(requests) }
+        Self { listener, name: None, requests: Arc::new(requests) }
     }
 
     /// Serves until `is_over` returns true, and then removes the leaves of all sockets. Passes errors of
@@ -132,8 +132,8 @@ impl GuardServer {
 
 impl Drop for GuardServer {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            let _ = std::fs::remove_file(path); // it may be gone
+        if let Some(name) = &self.name {
+            let _ = name.remove(); // what cannot be removed stays
         }
     }
 }

@@ -45,12 +45,12 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn inboxes(&self) -> impl Iterator<Item = InboxAccount<'_>> {
         self.receivers.iter().map(|(inbox, receiver)| InboxAccount {
             inbox: *inbox,
-            group: receiver.group.as_ref(),
+            group: receiver.group(),
             class: receiver.class,
-            members: receiver.members.iter().copied().collect(),
-            counters: receiver.inbox.counters,
+            members: receiver.members.as_slice().to_vec(),
+            counters: receiver.inbox.counters(),
             waiting: receiver.inbox.len(),
-            misses: &receiver.inbox.misses,
+            misses: receiver.inbox.misses(),
         })
     }
 
@@ -74,8 +74,8 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Adds the counters of an inbox that is being closed to the totals.
     pub(super) fn keep_account(&mut self, inbox: &Inbox<P>) {
-        self.departed.counters.add(&inbox.counters);
-        for (topic, missed) in &inbox.misses {
+        self.departed.counters.add(&inbox.counters());
+        for (topic, missed) in inbox.misses() {
             let name = self.topics.get(topic).map(|topic| Arc::clone(&topic.spec.name)).unwrap_or_default();
             let misses = &mut self.departed.misses;
             let has_place = misses.len() < MAX_DEPARTED_TOPICS || misses.contains_key(&name);

@@ -13,6 +13,8 @@ use crate::alarms::ChannelAlarm;
 use crate::event::EventPayload;
 use crate::ids::{ConsumerId, InboxId};
 use crate::inbox::{Parcel, Redelivery};
+use crate::oversize::OversizeShare;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use unisono_time::Instant;
 
@@ -26,13 +28,38 @@ pub enum Acknowledged {
     Unknown,
 }
 
-impl<P: EventPayload> AttachedConsumer<P> {
-    /// Updates the counts after a delivery is no longer outstanding.
-    fn returned(&mut self, parcel: &Parcel<P>) {
-        self.outstanding_bytes -= parcel.memory();
+/// The deliveries to a consumer that were not acknowledged yet.
+#[derive(Debug)]
+pub(super) struct Unacknowledged<P> {
+    /// By number, each with the time of its redelivery.
+    pub(super) parcels: BTreeMap<u64, (Instant, Parcel<P>)>,
+    /// Approximate bytes of `parcels`.
+    bytes: usize,
+    /// The event that is larger than the queue, if any.
+    oversize: OversizeShare,
+    /// The number of the last delivery.
+    delivered: u64,
+}
+
+impl<P: EventPayload> Unacknowledged<P> {
+    fn take(&mut self, number: u64) -> Option<(Instant, Parcel<P>)> {
+        let (again, parcel) = self.parcels.remove(&number)?;
+        self.bytes -= parcel.memory();
         if self.oversize.holds(Some(Arc::as_ptr(&parcel.event).addr())) {
             self.oversize.release();
         }
+        Some((again, parcel))
+    }
+}
+
+impl<P: EventPayload> AttachedConsumer<P> {
+    /// Returns the number of unacknowledged deliveries, and their approximate bytes.
+    pub(super) fn unacknowledged(&self) -> (usize, usize) {
+        self.unacknowledged.as_ref().map_or((0, 0), |those| (those.parcels.len(), those.bytes))
+    }
+
+    fn take_unacknowledged(&mut self, number: u64) -> Option<(Instant, Parcel<P>)> {
+        self.unacknowledged.as_mut()?.take(number)
     }
 }
 
@@ -40,8 +67,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Acknowledges the delivery with this number for a consumer.
     pub fn acknowledge(&mut self, consumer: ConsumerId, number: u64) -> Acknowledged {
         let Some(member) = self.consumers.get_mut(&consumer) else { return Acknowledged::Unknown };
-        let Some((again, parcel)) = member.outstanding.remove(&number) else { return Acknowledged::Unknown };
-        member.returned(&parcel);
+        let Some((again, _)) = member.take_unacknowledged(number) else { return Acknowledged::Unknown };
         let inbox = member.inbox;
         self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
         self.place(inbox);
@@ -51,13 +77,13 @@ impl<P: EventPayload> EventChannel<P> {
     /// Returns the number of unacknowledged deliveries of a consumer.
     #[must_use]
     pub fn unacknowledged(&self, consumer: ConsumerId) -> usize {
-        self.consumers.get(&consumer).map_or(0, |member| member.outstanding.len())
+        self.consumers.get(&consumer).map_or(0, |member| member.unacknowledged().0)
     }
 
     /// Returns the approximate bytes of a consumer's unacknowledged deliveries.
     #[must_use]
     pub fn unacknowledged_bytes(&self, consumer: ConsumerId) -> usize {
-        self.consumers.get(&consumer).map_or(0, |member| member.outstanding_bytes)
+        self.consumers.get(&consumer).map_or(0, |member| member.unacknowledged().1)
     }
 
     /// Stores a delivery until it is acknowledged. Returns its number.
@@ -71,26 +97,30 @@ impl<P: EventPayload> EventChannel<P> {
         let member = self.consumers.get_mut(&consumer)?;
         let capacity =
             self.receivers.get(&member.inbox).map_or(usize::MAX, |it| it.inbox.spec.capacity.bytes);
-        member.delivered += 1;
-        member.outstanding_bytes += parcel.memory();
+        let tenants = &mut self.tenants;
+        let kept = member.unacknowledged.get_or_insert_with(|| {
+            let oversize = OversizeShare::new(tenants.oversize(member.tenant));
+            Box::new(Unacknowledged { parcels: BTreeMap::new(), bytes: 0, oversize, delivered: 0 })
+        });
+        kept.delivered += 1;
+        kept.bytes += parcel.memory();
         let weight = parcel.weight();
         if weight > capacity {
             // this cannot fail: the event was counted while it waited, and no other oversize event has been
             // counted since
-            let _ = member.oversize.hold((Arc::as_ptr(&parcel.event).addr(), weight));
+            let _ = kept.oversize.hold((Arc::as_ptr(&parcel.event).addr(), weight));
         }
         let again = now + redelivery.after;
-        member.outstanding.insert(member.delivered, (again, parcel));
-        self.alarms.set(again, ChannelAlarm::Redelivery(consumer, member.delivered));
-        Some(member.delivered)
+        kept.parcels.insert(kept.delivered, (again, parcel));
+        self.alarms.set(again, ChannelAlarm::Redelivery(consumer, kept.delivered));
+        Some(kept.delivered)
     }
 
     /// Handles the expiry of a delivery's acknowledgement timeout.
     pub(super) fn repeat(&mut self, now: Instant, consumer: ConsumerId, number: u64) {
         let Some(member) = self.consumers.get_mut(&consumer) else { return };
         let inbox = member.inbox;
-        if let Some((_, parcel)) = member.outstanding.remove(&number) {
-            member.returned(&parcel);
+        if let Some((_, parcel)) = member.take_unacknowledged(number) {
             self.requeue(now, inbox, parcel);
         }
     }

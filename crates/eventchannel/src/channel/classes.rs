@@ -93,7 +93,8 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Returns the topic patterns to which a consumer has subscribed.
     pub fn patterns_of(&self, consumer: ConsumerId) -> impl Iterator<Item = &TopicPattern> {
-        let all = self.receiver(consumer).map(|receiver| &receiver.subscriptions).into_iter().flatten();
+        let all =
+            self.receiver(consumer).map(|receiver| receiver.subscriptions.as_slice()).into_iter().flatten();
         let own = all.filter(move |id| self.subscriptions.get(id).is_some_and(|it| it.by == consumer));
         own.filter_map(|id| Some(&self.index.interest(*id)?.pattern))
     }

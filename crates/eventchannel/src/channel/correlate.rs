@@ -47,11 +47,8 @@ impl<P: EventPayload> EventChannel<P> {
         let mut subscriptions = Vec::new();
         for (part, interest) in correlation.parts.into_iter().enumerate() {
             let subscription = SubscriptionId(self.number());
-            self.add(
-                subscription,
-                Destined { inbox, by: consumer, tenant, asked: 0, part: Some((id, part)) },
-                interest,
-            );
+            self.parts.insert(subscription, (id, part));
+            self.add(subscription, Destined { inbox, by: consumer, tenant, asked: 0 }, interest);
             subscriptions.push(subscription);
         }
         let incomplete = correlation.incomplete;
@@ -59,7 +56,7 @@ impl<P: EventPayload> EventChannel<P> {
         let state = CorrelationState { inbox, by, correlator, parts: subscriptions, incomplete, alarm: None };
         self.correlations.insert(id, state);
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
-            receiver.correlations.push(id);
+            receiver.rare_mut().correlations.push(id);
         }
         Ok(id)
     }
@@ -72,7 +69,7 @@ impl<P: EventPayload> EventChannel<P> {
         wanted: &Correlation,
     ) -> Option<(CorrelationId, &mut CorrelationState<P>)> {
         let Self { correlations, index, receivers, .. } = self;
-        let same = receivers.get(&inbox)?.correlations.iter().find(|id| {
+        let same = receivers.get(&inbox)?.correlations().iter().find(|id| {
             correlations.get(id).is_some_and(|state| {
                 let parts = state.parts.iter().map(|part| index.interest(*part));
                 state.correlator.follows(wanted)
@@ -87,7 +84,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Returns the approximate bytes of the events in incomplete correlations of a consumer or its group.
     #[must_use]
     pub fn correlating_bytes(&self, consumer: ConsumerId) -> usize {
-        let correlations = self.receiver(consumer).into_iter().flat_map(|receiver| &receiver.correlations);
+        let correlations = self.receiver(consumer).into_iter().flat_map(|receiver| receiver.correlations());
         let states = correlations.filter_map(|id| self.correlations.get(id));
         states.map(|state| state.correlator.weight()).fold(0, usize::saturating_add)
     }

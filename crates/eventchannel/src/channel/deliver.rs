@@ -40,20 +40,22 @@ impl<P: EventPayload> EventChannel<P> {
             };
             let arrival = self.arrival();
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
-            let Some(at) = receiver.free_member(&self.consumers) else { continue };
-            let consumer = receiver.members[at];
+            let Some(at) = receiver.free_member(&self.consumers, &self.paused) else { continue };
+            let consumer = receiver.members.as_slice()[at];
             if receiver.members.len() > 1 {
                 receiver.members.remove(at);
-                receiver.members.push_back(consumer); // the consumers of the inbox take turns
+                receiver.members.push(consumer); // the consumers of the inbox take turns
             }
             let popped = receiver.inbox.pop(now, arrival);
             let (gaps, lost_beside) = receiver.inbox.take_gaps();
             let mut notices: Vec<_> = gaps.into_iter().map(ChannelNotice::Gap).collect();
             notices.extend((lost_beside > 0).then_some(ChannelNotice::FurtherGaps { lost: lost_beside }));
-            notices.extend(receiver.notices.drain(..).map(|(_, notice)| notice));
+            if let Some(rare) = &mut receiver.rare {
+                notices.extend(rare.notices.drain(..).map(|(_, notice)| notice));
+            }
             receiver.report_departed();
             if receiver.may_read_on() {
-                receiver.reads = true;
+                receiver.rare_mut().reads = true;
                 self.reading.push(receiver.tenant, inbox);
             }
             let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
@@ -103,6 +105,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.arrivals += 1;
         let (parcel, late) = receiver.inbox.pop(now, self.arrivals)?;
         receiver.report_departed();
+        let becomes_idle = receiver.inbox.becomes_idle();
         let (class, after) = (receiver.class, receiver.standing_now());
         let before = std::mem::replace(&mut receiver.standing, after);
         self.dispatcher.place(class, inbox, (before, after));
@@ -110,6 +113,9 @@ impl<P: EventPayload> EventChannel<P> {
         let lateness = if late { Lateness::Late } else { Lateness::InTime };
         let Parcel { event, subscription, retained, with, repeated } = parcel;
         self.underway = Some(Underway { inbox, worst, due: may_miss(&event, lateness, retained) });
+        if becomes_idle {
+            self.list_idle(inbox);
+        }
         Some(DeliveredEvent {
             event,
             subscription,
@@ -150,8 +156,7 @@ impl<P: EventPayload> EventChannel<P> {
             && deadline < now
             && let Some(receiver) = self.receivers.get_mut(&inbox)
         {
-            receiver.inbox.counters.missed += 1;
-            receiver.inbox.count_misses(topic, 1);
+            receiver.inbox.count_missed_in_service(topic);
         }
     }
 }
@@ -162,7 +167,8 @@ impl<P: EventPayload> Receiver<P> {
     fn report_departed(&mut self) {
         if self.inbox.has_departed() {
             let gone = |(topic, supplier, why)| (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
-            self.notices.extend(self.inbox.departed().map(gone));
+            let notices: Vec<_> = self.inbox.departed().map(gone).collect();
+            self.rare_mut().notices.extend(notices);
         }
     }
 
@@ -171,10 +177,9 @@ impl<P: EventPayload> Receiver<P> {
     fn has_plain_next(&self, consumer: ConsumerId) -> bool {
         let spec = &self.inbox.spec;
         self.standing.is_some()
-            && self.members.len() == 1
-            && self.members.front() == Some(&consumer)
-            && self.notices.is_empty()
-            && self.readers.is_empty()
+            && self.members.as_slice() == [consumer]
+            && !self.has_notices()
+            && self.readers() == 0
             && spec.redelivery.is_none()
             && spec.late == LateEvents::Deliver
             && self.inbox.len() > 0

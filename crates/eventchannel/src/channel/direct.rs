@@ -11,9 +11,9 @@ impl<P: EventPayload> EventChannel<P> {
     /// among the subscribers.
     pub fn audience_of(&mut self, topic: TopicId) -> Option<Vec<ConsumerId>> {
         let receivers = self.audience(topic).into_iter().filter_map(|inbox| self.receivers.get(&inbox));
-        let alone = receivers.map(|receiver| match receiver.group {
+        let alone = receivers.map(|receiver| match receiver.group() {
             Some(_) => None,
-            None => receiver.members.front().copied(),
+            None => receiver.members.as_slice().first().copied(),
         });
         alone.collect()
     }
@@ -44,9 +44,15 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counted: InboxCounters) {
         let inbox = self.consumers.get(&consumer).map(|member| member.inbox);
         let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) else { return };
-        receiver.inbox.counters.add(&counted);
-        if counted.missed > 0 {
-            receiver.inbox.count_misses(topic, counted.missed);
+        receiver.inbox.count_direct(topic, counted);
+    }
+
+    /// Counts events of a topic that were delivered to a consumer, and that it dropped because their
+    /// deadlines had passed on the way.
+    pub fn count_late(&mut self, consumer: ConsumerId, topic: TopicId, events: u64) {
+        let inbox = self.consumers.get(&consumer).map(|member| member.inbox);
+        if let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) {
+            receiver.inbox.count_late(topic, events);
         }
     }
 }

@@ -18,12 +18,13 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn group_owes(&self, group: &str) -> bool {
         let Some(inbox) = self.groups.get(group) else { return false };
         let Some(receiver) = self.receivers.get(inbox) else { return false };
-        let unacknowledged = receiver.members.iter().any(|member| {
-            self.consumers.get(member).is_some_and(|consumer| !consumer.outstanding.is_empty())
-        });
+        let unacknowledged =
+            receiver.members.as_slice().iter().any(|member| {
+                self.consumers.get(member).is_some_and(|consumer| consumer.unacknowledged().0 > 0)
+            });
         unacknowledged
             || receiver.inbox.turn().is_some()
-            || !receiver.notices.is_empty()
-            || !receiver.correlations.is_empty()
+            || receiver.has_notices()
+            || !receiver.correlations().is_empty()
     }
 }

@@ -12,7 +12,8 @@
 //! from its next event on. The channel has followed the sequence numbers of the new owner all the time, so it
 //! reports no gap.
 
-use super::{EventChannel, MAX_NOTICES};
+use super::EventChannel;
+use super::receiver::MAX_NOTICES;
 use crate::alarms::ChannelAlarm;
 use crate::correlation::Incomplete;
 use crate::delivery::ChannelNotice;
@@ -95,7 +96,7 @@ impl<P: EventPayload> EventChannel<P> {
                     }
                 }
                 ChannelAlarm::ConsumerLease(consumer) => {
-                    let Some(lease) = self.consumers.get(&consumer).and_then(|member| member.lease) else {
+                    let Some(lease) = self.leases.get(&consumer).copied() else {
                         continue;
                     };
                     let end = lease.renewed + lease.period;
@@ -109,10 +110,9 @@ impl<P: EventPayload> EventChannel<P> {
                 }
                 ChannelAlarm::Redelivery(consumer, number) => self.repeat(now, consumer, number),
                 ChannelAlarm::Linger(inbox) => {
-                    let over = self
-                        .receivers
-                        .get(&inbox)
-                        .is_some_and(|receiver| receiver.members.is_empty() && receiver.lingers_until <= at);
+                    let over = self.receivers.get(&inbox).is_some_and(|receiver| {
+                        receiver.members.is_empty() && receiver.lingers_until() <= at
+                    });
                     if over {
                         self.close(inbox);
                     }
@@ -150,7 +150,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Renews the lease of a consumer. Nothing else renews it: deliveries are no sign of life, because a dead
     /// consumer looks like a paused one that has not acknowledged them.
     pub fn renew_consumer(&mut self, now: Instant, consumer: ConsumerId) {
-        if let Some(lease) = self.consumers.get_mut(&consumer).and_then(|member| member.lease.as_mut()) {
+        if let Some(lease) = self.leases.get_mut(&consumer) {
             lease.renewed = now;
         }
     }
@@ -195,7 +195,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.timers.insert(id, TimerState { inbox, by: consumer, tenant, spec, next });
         self.alarms.set(next, ChannelAlarm::Timer(id));
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
-            receiver.timers.push(id);
+            receiver.rare_mut().timers.push(id);
             receiver.last_event = receiver.last_event.max(now);
         }
         Ok(id)

@@ -33,33 +33,35 @@ mod leases;
 mod parties;
 mod past;
 mod publish;
+mod receiver;
 mod subscribe;
 
 use crate::admission::AdmissionControl;
 use crate::alarms::Alarms;
 use crate::correlation::{Correlator, Incomplete};
 use crate::delivery::ChannelNotice;
-use crate::dispatch::{ClassStanding, Dispatcher};
+use crate::dispatch::Dispatcher;
 use crate::error::KeptBy;
 use crate::event::{ChannelEvent, EventPayload};
 use crate::history::TopicHistory;
 use crate::ids::{
     ConsumerId, CorrelationId, FIRST_FOREIGN, InboxId, SubscriptionId, SupplierId, TimerId, TopicId,
 };
-use crate::inbox::{Inbox, InboxCounters, Parcel};
+use crate::inbox::{IdleInboxes, InboxCounters, SharedSpecs};
 use crate::index::{SubscriptionIndex, TopicRoute};
 use crate::kept::{KeepingAccount, KeptCharge, NameCharge};
 use crate::kept_memory::KeptMemory;
-use crate::number_map::NumberMap;
-use crate::oversize::OversizeShare;
+use crate::number_map::{NumberMap, NumberSet};
 use crate::quality::{Offer, RateMeter, SupplierOwner};
 use crate::tenant::{TenantId, TenantLimits, Tenants};
 use crate::topic::TopicSpec;
+use acknowledge::Unacknowledged;
 use deliver::Underway;
 use departures::Departures;
 use leases::{Lease, TimerState};
-use past::{PastReader, ReadingInboxes};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use past::ReadingInboxes;
+use receiver::Receiver;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy, Served};
 use unisono_time::Instant;
@@ -171,57 +173,12 @@ struct OfferState {
     foremost: Option<InboxId>,
 }
 
-/// An inbox with its consumers.
-#[derive(Debug)]
-struct Receiver<P> {
-    /// The name of the group, or of the consumer if it has no group.
-    name: Arc<str>,
-    group: Option<Arc<str>>,
-    class: ClassId,
-    inbox: Inbox<P>,
-    /// Pending notices, each with the time it is due.
-    notices: VecDeque<(Instant, ChannelNotice)>,
-    /// The consumers of the inbox in the order of service, the next one first.
-    members: VecDeque<ConsumerId>,
-    subscriptions: BTreeSet<SubscriptionId>,
-    timers: Vec<TimerId>,
-    correlations: Vec<CorrelationId>,
-    tenant: TenantId,
-    /// The readers of subscriptions that still get events kept before they were made, the first subscription
-    /// first.
-    readers: VecDeque<PastReader>,
-    /// The topics that were caught up ahead of the readers, each with the value of `audiences` at that time.
-    /// The catch-up covers the subscriptions made before that value.
-    caught_up: NumberMap<TopicId, u64>,
-    /// Whether the inbox is queued for a turn of its readers.
-    reads: bool,
-    /// The time until which the inbox may stay without a consumer. An alarm that was set for an earlier time
-    /// is ignored.
-    lingers_until: Instant,
-    /// The position of the inbox in its class, if it wants service and a consumer can take it.
-    standing: Option<ClassStanding>,
-    /// The count of publications when an event last matched this inbox, so that an event enters the inbox
-    /// only once.
-    matched: u64,
-    /// When an event last matched a subscription of the inbox.
-    last_event: Instant,
-}
-
 #[derive(Debug)]
 struct AttachedConsumer<P> {
     inbox: InboxId,
     tenant: TenantId,
-    /// Whether the consumer is paused.
-    paused: bool,
-    lease: Option<Lease>,
-    /// Unacknowledged deliveries by number, each with the time of its redelivery.
-    outstanding: BTreeMap<u64, (Instant, Parcel<P>)>,
-    /// Approximate bytes of `outstanding`.
-    outstanding_bytes: usize,
-    /// The unacknowledged event that is larger than the queue, if any.
-    oversize: OversizeShare,
-    /// The number of the last delivery.
-    delivered: u64,
+    /// `None`: no delivery had to be acknowledged so far.
+    unacknowledged: Option<Box<Unacknowledged<P>>>,
 }
 
 #[derive(Debug)]
@@ -231,8 +188,9 @@ struct SupplierState {
     offers: BTreeMap<TopicId, OfferState>,
 }
 
-/// The destination of the events of a subscription.
+/// The destination of the events of a subscription. Packed, because a channel has many.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
 struct Destined {
     inbox: InboxId,
     /// The consumer that made the subscription.
@@ -240,8 +198,6 @@ struct Destined {
     tenant: TenantId,
     /// The value of `audiences` when the subscription was made.
     asked: u64,
-    /// The correlation and the part that the events are for, if any.
-    part: Option<(CorrelationId, usize)>,
 }
 
 #[derive(Debug)]
@@ -272,10 +228,20 @@ pub struct EventChannel<P> {
     topic_names: HashMap<Arc<str>, TopicId>,
     suppliers: NumberMap<SupplierId, SupplierState>,
     consumers: NumberMap<ConsumerId, AttachedConsumer<P>>,
-    receivers: NumberMap<InboxId, Receiver<P>>,
+    /// The consumers that take no deliveries for now.
+    paused: NumberSet<ConsumerId>,
+    /// The leases of consumers; most have none.
+    leases: NumberMap<ConsumerId, Lease>,
+    // boxed, because a map has up to twice as many places as entries
+    receivers: NumberMap<InboxId, Box<Receiver<P>>>,
+    specs: SharedSpecs,
+    idle: IdleInboxes,
     groups: HashMap<Arc<str>, InboxId>,
     index: SubscriptionIndex,
     subscriptions: NumberMap<SubscriptionId, Destined>,
+    /// For a subscription to a part of a correlation: the correlation and the part. Its events do not go to
+    /// the inbox.
+    parts: NumberMap<SubscriptionId, (CorrelationId, usize)>,
     correlations: NumberMap<CorrelationId, CorrelationState<P>>,
     timers: NumberMap<TimerId, TimerState>,
     alarms: Alarms,
@@ -326,10 +292,15 @@ impl<P: EventPayload> EventChannel<P> {
             topic_names: HashMap::new(),
             suppliers: NumberMap::default(),
             consumers: NumberMap::default(),
+            paused: NumberSet::default(),
+            leases: NumberMap::default(),
             receivers: NumberMap::default(),
+            specs: SharedSpecs::default(),
+            idle: IdleInboxes::default(),
             groups: HashMap::new(),
             index: SubscriptionIndex::default(),
             subscriptions: NumberMap::default(),
+            parts: NumberMap::default(),
             correlations: NumberMap::default(),
             timers: NumberMap::default(),
             alarms: Alarms::default(),
@@ -409,7 +380,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Returns the counters of the inbox of a consumer or its group.
     #[must_use]
     pub fn counters(&self, consumer: ConsumerId) -> Option<InboxCounters> {
-        Some(self.receiver(consumer)?.inbox.counters)
+        Some(self.receiver(consumer)?.inbox.counters())
     }
 
     /// Returns the number of events that wait for a consumer or its group.
@@ -421,7 +392,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Returns the deadlines that a consumer or its group missed, by topic. The misses of retired topics, and
     /// of topics beyond the first 256, are under the number 0.
     pub fn misses(&self, consumer: ConsumerId) -> impl Iterator<Item = (TopicId, u64)> {
-        let misses = self.receiver(consumer).map(|receiver| &receiver.inbox.misses);
+        let misses = self.receiver(consumer).map(|receiver| receiver.inbox.misses());
         misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))
     }
 
@@ -465,7 +436,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     fn receiver(&self, consumer: ConsumerId) -> Option<&Receiver<P>> {
-        self.receivers.get(&self.consumers.get(&consumer)?.inbox)
+        self.receivers.get(&self.consumers.get(&consumer)?.inbox).map(|receiver| &**receiver)
     }
 
     fn number(&mut self) -> u32 {
@@ -495,13 +466,25 @@ impl<P: EventPayload> EventChannel<P> {
     /// Updates the position of an inbox in its class after a change of the inbox.
     fn place(&mut self, id: InboxId) {
         let Some(receiver) = self.receivers.get_mut(&id) else { return };
-        let standing = match receiver.free_member(&self.consumers) {
+        receiver.drop_unused();
+        let becomes_idle = receiver.inbox.becomes_idle();
+        let standing = match receiver.free_member(&self.consumers, &self.paused) {
             Some(_) => receiver.standing_now(),
             None => None,
         };
         let before = std::mem::replace(&mut receiver.standing, standing);
         if before != standing {
             self.dispatcher.place(receiver.class, id, (before, standing));
+        }
+        if becomes_idle {
+            self.list_idle(id);
+        }
+    }
+
+    fn list_idle(&mut self, id: InboxId) {
+        let first = self.idle.add(id);
+        if let Some(receiver) = first.and_then(|first| self.receivers.get_mut(&first)) {
+            receiver.inbox.leave_idle();
         }
     }
 
@@ -518,45 +501,6 @@ impl<P: EventPayload> EventChannel<P> {
 /// The number of elementary steps, such as a check of one subscription, that count as one step of
 /// [`take_work`](EventChannel::take_work).
 const WORK_STEPS: usize = 16;
-
-/// The maximum number of notices that wait for one inbox; beyond it, the oldest is dropped. A notice takes
-/// some 80 bytes, and few notices wait for a consumer that reads. Chosen, not measured.
-const MAX_NOTICES: usize = 256;
-
-impl<P: EventPayload> Receiver<P> {
-    /// Returns the index of the first consumer that may get a delivery now.
-    fn free_member(&self, consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>) -> Option<usize> {
-        let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
-        let most = self.inbox.spec.capacity.bytes;
-        let is_free = |consumer: &AttachedConsumer<P>| {
-            let waits = consumer.outstanding.len();
-            !consumer.paused && waits < window && (waits == 0 || consumer.outstanding_bytes < most)
-        };
-        self.members.iter().position(|member| consumers.get(member).is_some_and(is_free))
-    }
-
-    fn notify(&mut self, due: Instant, notice: ChannelNotice) {
-        if !self.notices.iter().any(|(_, other)| *other == notice) {
-            self.notices.push_back((due, notice));
-        }
-        if self.notices.len() > MAX_NOTICES {
-            self.notices.pop_front();
-        }
-    }
-
-    fn standing_now(&self) -> Option<ClassStanding> {
-        let (events, reserved) = (self.inbox.len() > 0, self.inbox.spec.reservation.is_some());
-        let notice = self.notices.iter().map(|(due, _)| (*due, 0)).min();
-        let turn = match (self.inbox.turn(), notice) {
-            // a reservation is for events only: a notice is delivered with the next event
-            (Some(turn), _) if events && reserved => turn,
-            (Some(one), Some(other)) => one.min(other),
-            (one, other) => one.or(other)?,
-        };
-        let behind = !reserved || !events;
-        Some(ClassStanding { behind, turn })
-    }
-}
 
 #[cfg(test)]
 mod tests {

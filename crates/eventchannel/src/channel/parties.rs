@@ -1,8 +1,7 @@
 //! Adds and removes topics, suppliers and consumers.
 
-use super::{
-    AttachedConsumer, EventChannel, FailedSearch, OfferState, Receiver, SupplierState, Topic, WORK_STEPS,
-};
+use super::receiver::{RareState, Receiver};
+use super::{AttachedConsumer, EventChannel, FailedSearch, OfferState, SupplierState, Topic, WORK_STEPS};
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
 use crate::dispatch::MAX_CHARGE;
@@ -13,12 +12,13 @@ use crate::ids::{ConsumerId, InboxId, SupplierId, TopicId};
 use crate::inbox::{BetweenSuppliers, Inbox, InboxSpec, Parcel};
 use crate::index::TopicRoute;
 use crate::kept::{KeepingTerms, NameCharge};
-use crate::number_map::{NumberMap, NumberSet};
+use crate::member_list::{MemberList, SmallList};
+use crate::number_map::{NumberMap, NumberSet, give_back};
 use crate::pattern::check_name;
 use crate::quality::{Departed, Mismatch, Offer, OfferStanding, RateMeter, SupplierOwner};
 use crate::tenant::{TenantId, TenantResource};
 use crate::topic::TopicSpec;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use unisono_fairqueue::ClassId;
 use unisono_time::{Duration, Instant};
@@ -398,7 +398,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.tenants.check(spec.tenant, TenantResource::Consumers, 1)?;
         let known = spec.group.as_ref().and_then(|group| self.groups.get(group)).copied();
         let inbox = match known.and_then(|id| Some((id, self.receivers.get(&id)?))) {
-            Some((_, receiver)) if receiver.inbox.spec != spec.inbox => {
+            Some((_, receiver)) if *receiver.inbox.spec != spec.inbox => {
                 let differences = receiver.inbox.spec.differences(&spec.inbox);
                 return Err(ChannelError::GroupDiffers { group: Arc::clone(&receiver.name), differences });
             }
@@ -406,21 +406,14 @@ impl<P: EventPayload> EventChannel<P> {
             None => self.open(&spec)?,
         };
         let id = ConsumerId(self.number());
-        let lease = self.lease(now, spec.lease, ChannelAlarm::ConsumerLease(id));
+        if let Some(lease) = self.lease(now, spec.lease, ChannelAlarm::ConsumerLease(id)) {
+            self.leases.insert(id, lease);
+        }
         self.tenants.take(spec.tenant, TenantResource::Consumers, 1);
-        let member = AttachedConsumer {
-            inbox,
-            tenant: spec.tenant,
-            paused: false,
-            lease,
-            outstanding: BTreeMap::new(),
-            outstanding_bytes: 0,
-            oversize: self.tenants.oversize(spec.tenant),
-            delivered: 0,
-        };
+        let member = AttachedConsumer { inbox, tenant: spec.tenant, unacknowledged: None };
         self.consumers.insert(id, member);
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
-            receiver.members.push_back(id);
+            receiver.members.push(id);
         }
         self.place(inbox);
         Ok(id)
@@ -436,8 +429,7 @@ impl<P: EventPayload> EventChannel<P> {
         spec.inbox.request.meets_share(hierarchy.share(class)).map_err(|mismatch| {
             ChannelError::ShareMismatch { class: hierarchy.class(class).name.clone(), mismatch }
         })?;
-        let largest = spec.inbox.reservation.map_or(self.limits.payload, |reservation| reservation.largest);
-        let longest = spec.inbox.execution.for_bytes(largest.min(self.limits.payload));
+        let longest = spec.inbox.longest(self.limits.payload);
         if longest > MAX_CHARGE {
             return Err(ChannelError::TooLong { longest: longest.as_nanos(), most: MAX_CHARGE.as_nanos() });
         }
@@ -446,29 +438,23 @@ impl<P: EventPayload> EventChannel<P> {
         let hierarchy = self.dispatcher.hierarchy();
         let of = (id, class, spec.reserver);
         self.admission.admit(hierarchy, of, (execution, longest), reservation)?;
-        let receiver = Receiver {
+        let mut receiver = Receiver {
             name: spec.group.as_deref().map_or_else(|| Arc::clone(&spec.name), |it| shown_group(it).into()),
-            group: spec.group.clone(),
             class,
-            inbox: Inbox::new(spec.inbox.clone(), self.tenants.oversize(spec.tenant)),
-            notices: VecDeque::new(),
-            members: VecDeque::new(),
-            subscriptions: BTreeSet::new(),
-            timers: Vec::new(),
-            correlations: Vec::new(),
+            inbox: Inbox::new(self.specs.share(&spec.inbox), self.tenants.oversize(spec.tenant)),
+            members: SmallList::default(),
+            subscriptions: MemberList::default(),
             tenant: spec.tenant,
-            readers: VecDeque::new(),
-            caught_up: NumberMap::default(),
-            reads: false,
-            lingers_until: Instant::ZERO,
+            rare: None,
             standing: None,
             matched: 0,
             last_event: Instant::ZERO,
         };
         if let Some(group) = &spec.group {
+            receiver.rare_mut().group = Some(Arc::clone(group));
             self.groups.insert(Arc::clone(group), id);
         }
-        self.receivers.insert(id, receiver);
+        self.receivers.insert(id, Box::new(receiver));
         Ok(id)
     }
 
@@ -485,23 +471,29 @@ impl<P: EventPayload> EventChannel<P> {
     /// is removed, the inbox and its waiting events are removed, too, at once or after the linger time.
     pub fn disconnect(&mut self, now: Instant, consumer: ConsumerId) {
         let Some(member) = self.consumers.remove(&consumer) else { return };
+        give_back(&mut self.consumers);
+        self.leases.remove(&consumer);
+        self.paused.remove(&consumer);
         self.tenants.release(member.tenant, TenantResource::Consumers, 1);
         let inbox = member.inbox;
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
-        receiver.members.retain(|other| *other != consumer);
+        if let Some(at) = receiver.members.as_slice().iter().position(|other| *other == consumer) {
+            receiver.members.remove(at);
+        }
         let (empty, linger) = (receiver.members.is_empty(), receiver.inbox.spec.linger);
-        let lingers = receiver.group.is_some() && !linger.is_zero();
+        let lingers = receiver.group().is_some() && !linger.is_zero();
         if empty && !lingers {
             return self.close(inbox);
         }
         match empty {
             true => {
-                receiver.lingers_until = now + linger;
-                self.alarms.set(receiver.lingers_until, ChannelAlarm::Linger(inbox));
+                receiver.rare_mut().lingers_until = now + linger;
+                self.alarms.set(now + linger, ChannelAlarm::Linger(inbox));
             }
             false => self.forget_asked(inbox, |by| by == consumer),
         }
-        for (number, (again, parcel)) in member.outstanding {
+        let unacknowledged = member.unacknowledged.map(|those| those.parcels).unwrap_or_default();
+        for (number, (again, parcel)) in unacknowledged {
             self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
             self.requeue(now, inbox, parcel);
         }
@@ -511,23 +503,27 @@ impl<P: EventPayload> EventChannel<P> {
     /// Removes an inbox and everything that belongs to it.
     pub(super) fn close(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.remove(&inbox) else { return };
+        give_back(&mut self.receivers);
         self.keep_account(&receiver.inbox);
-        self.end_readers(&receiver);
+        self.end_readers(receiver.readers());
         self.dispatcher.place(receiver.class, inbox, (receiver.standing, None));
-        self.work += receiver.subscriptions.len();
-        for subscription in receiver.subscriptions {
-            self.forget_subscription(subscription);
+        self.work += receiver.subscriptions.as_slice().len();
+        for subscription in receiver.subscriptions.as_slice() {
+            self.forget_subscription(*subscription);
         }
-        if let Some(group) = receiver.group {
+        let RareState { group, correlations, timers, .. } =
+            receiver.rare.map(|rare| *rare).unwrap_or_default();
+        if let Some(group) = group {
             self.groups.remove(&group);
         }
-        for correlation in receiver.correlations {
+        for correlation in correlations {
             self.correlations.remove(&correlation);
         }
-        for timer in receiver.timers {
+        for timer in timers {
             self.end_timer(timer);
         }
-        self.admission.leave(inbox);
+        let longest = receiver.inbox.spec.longest(self.limits.payload);
+        self.admission.leave(inbox, receiver.class, longest);
     }
 
     /// Removes the topics that have no offers and no kept events, and to which no waiting or unacknowledged
@@ -535,11 +531,12 @@ impl<P: EventPayload> EventChannel<P> {
     /// a search of all topics and of all these events and reports.
     pub fn retire_unused(&mut self) -> usize {
         let inboxes = self.receivers.values().flat_map(|receiver| receiver.inbox.parcels());
-        let outstanding = self.consumers.values().flat_map(|consumer| consumer.outstanding.values());
+        let outstanding = self.consumers.values().filter_map(|consumer| consumer.unacknowledged.as_ref());
+        let outstanding = outstanding.flat_map(|those| those.parcels.values());
         let parcels = inboxes.chain(outstanding.map(|(_, parcel)| parcel)).flat_map(Parcel::events);
         let parts = self.correlations.values().flat_map(|state| state.correlator.events());
         let events = parcels.chain(parts).map(|event| event.topic);
-        let notices = self.receivers.values().flat_map(|receiver| &receiver.notices);
+        let notices = self.receivers.values().flat_map(|receiver| receiver.notices());
         let notices = notices.filter_map(|(_, notice)| notice.topic());
         let gaps = self.receivers.values().flat_map(|receiver| receiver.inbox.topics_of_gaps());
         let waited_for: NumberSet<TopicId> =
@@ -572,10 +569,12 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     fn set_paused(&mut self, consumer: ConsumerId, paused: bool) {
-        if let Some(member) = self.consumers.get_mut(&consumer) {
-            member.paused = paused;
-            let inbox = member.inbox;
-            self.place(inbox);
+        let Some(inbox) = self.consumers.get(&consumer).map(|member| member.inbox) else { return };
+        if paused {
+            self.paused.insert(consumer);
+        } else {
+            self.paused.remove(&consumer);
         }
+        self.place(inbox);
     }
 }

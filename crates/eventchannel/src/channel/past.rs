@@ -17,7 +17,7 @@
 //! that a subscription to few kept events has put them into the inbox when the call returns.
 
 use super::subscribe::PastEvents;
-use super::{EventChannel, Receiver, WORK_STEPS};
+use super::{EventChannel, WORK_STEPS};
 use crate::event::{ChannelEvent, EventPayload};
 use crate::ids::{InboxId, SubscriptionId, TopicId};
 use crate::inbox::{GapCause, Parcel};
@@ -103,13 +103,6 @@ impl ReadingInboxes {
     }
 }
 
-impl<P: EventPayload> Receiver<P> {
-    /// Returns whether the readers of the inbox can continue but are not queued for a turn.
-    pub(super) fn may_read_on(&self) -> bool {
-        !self.readers.is_empty() && !self.reads && self.inbox.has_room_for_past()
-    }
-}
-
 impl<P: EventPayload> EventChannel<P> {
     /// Starts the delivery of kept events for a new subscription.
     pub(super) fn begin_past(
@@ -124,8 +117,8 @@ impl<P: EventPayload> EventChannel<P> {
             return;
         }
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
-        self.reading.behind += usize::from(receiver.readers.is_empty());
-        receiver.readers.push_back(PastReader { subscription, after, until, wanted, asked });
+        self.reading.behind += usize::from(receiver.readers() == 0);
+        receiver.rare_mut().readers.push_back(PastReader { subscription, after, until, wanted, asked });
         let most = PIECE.min(MAX_CHECKS.saturating_sub(self.looks));
         self.looks += most;
         self.read(now, inbox, most);
@@ -136,7 +129,7 @@ impl<P: EventPayload> EventChannel<P> {
     pub(super) fn queue_readers(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         if receiver.may_read_on() {
-            receiver.reads = true;
+            receiver.rare_mut().reads = true;
             self.reading.push(receiver.tenant, inbox);
         }
     }
@@ -156,7 +149,9 @@ impl<P: EventPayload> EventChannel<P> {
     pub(super) fn read_on(&mut self, now: Instant) -> bool {
         let Some(inbox) = self.reading.pop() else { return false };
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
-            receiver.reads = false;
+            if let Some(rare) = &mut receiver.rare {
+                rare.reads = false;
+            }
             self.read(now, inbox, PIECE);
             self.queue_readers(inbox);
         }
@@ -166,21 +161,23 @@ impl<P: EventPayload> EventChannel<P> {
     /// Removes the reader of a subscription that has ended.
     pub(super) fn end_reader(&mut self, inbox: InboxId, subscription: SubscriptionId) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
-        let before = receiver.readers.len();
-        receiver.readers.retain(|reader| reader.subscription != subscription);
-        self.readers_ended(inbox, before);
+        let before = receiver.readers();
+        if let Some(rare) = &mut receiver.rare {
+            rare.readers.retain(|reader| reader.subscription != subscription);
+            self.readers_ended(inbox, before);
+        }
     }
 
     /// Removes the readers of an inbox that is closed.
-    pub(super) fn end_readers(&mut self, receiver: &Receiver<P>) {
-        self.reading.lost_readers(receiver.readers.len(), 0);
+    pub(super) fn end_readers(&mut self, readers: usize) {
+        self.reading.lost_readers(readers, 0);
     }
 
     fn readers_ended(&mut self, inbox: InboxId, before: usize) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
-        self.reading.lost_readers(before, receiver.readers.len());
-        if receiver.readers.is_empty() {
-            receiver.caught_up = Default::default();
+        self.reading.lost_readers(before, receiver.readers());
+        if let Some(rare) = receiver.rare.as_mut().filter(|rare| rare.readers.is_empty()) {
+            rare.caught_up = Default::default();
         }
     }
 
@@ -189,21 +186,19 @@ impl<P: EventPayload> EventChannel<P> {
         let (mut looks, mut pushed) = (0, false);
         while looks < most {
             let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
-            let before = receiver.readers.len();
-            let Some(reader) = receiver.readers.front_mut().filter(|_| receiver.inbox.has_room_for_past())
-            else {
-                break;
-            };
+            let (before, has_room) = (receiver.readers(), receiver.inbox.has_room_for_past());
+            let Some(rare) = receiver.rare.as_mut().filter(|_| has_room) else { break };
+            let Some(reader) = rare.readers.front_mut() else { break };
             let next = self.kept.after(reader.after, reader.until).next();
             let Some((place, event)) = next.map(|(place, event)| (place, Arc::clone(event))) else {
-                receiver.readers.pop_front();
+                rare.readers.pop_front();
                 self.readers_ended(inbox, before);
                 continue;
             };
             reader.after = place;
             let (subscription, wanted, asked) = (reader.subscription, reader.wanted, reader.asked);
             looks += 1;
-            let caught_up = receiver.caught_up.get(&event.topic).is_some_and(|before| asked <= *before);
+            let caught_up = receiver.caught_up(event.topic).is_some_and(|before| asked <= before);
             if !caught_up && self.is_wanted(now, (inbox, subscription, wanted, asked), place, &event) {
                 self.deliver_past(now, inbox, subscription, event);
                 pushed = true;
@@ -237,7 +232,7 @@ impl<P: EventPayload> EventChannel<P> {
         (count, role): KeptPlace,
         event: &ChannelEvent<P>,
     ) -> bool {
-        let Self { topics, index, subscriptions, receivers, found, kept, work, .. } = self;
+        let Self { topics, index, subscriptions, parts, receivers, found, kept, work, .. } = self;
         let (Some(receiver), Some(topic)) = (receivers.get(&inbox), topics.get_mut(&event.topic)) else {
             return false;
         };
@@ -253,12 +248,13 @@ impl<P: EventPayload> EventChannel<P> {
         if !asks || again || !receiver.inbox.spec.origins.accept(event.origin) {
             return false;
         }
-        if wanted == PastEvents::All || receiver.subscriptions.len() == 1 {
+        if wanted == PastEvents::All || receiver.subscriptions.as_slice().len() == 1 {
             return true;
         }
         *work += index.matching(name, &mut topic.route, &event.fields, found) / WORK_STEPS;
-        let mut destined = found.iter().filter_map(|subscription| subscriptions.get(subscription));
-        !destined.any(|it| it.inbox == inbox && it.part.is_none() && it.asked < asked)
+        let whole = found.iter().filter(|subscription| !parts.contains_key(subscription));
+        let mut destined = whole.filter_map(|subscription| subscriptions.get(subscription));
+        !destined.any(|it| it.inbox == inbox && it.asked < asked)
     }
 
     /// Catches up with a topic before a new event of it is delivered: the inboxes of the subscriptions in
@@ -278,15 +274,16 @@ impl<P: EventPayload> EventChannel<P> {
             };
             let audiences = self.audiences;
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
-            let known = receiver.caught_up.get(&topic).copied();
-            if receiver.readers.is_empty() || known == Some(audiences) {
+            let known = receiver.caught_up(topic);
+            if receiver.readers() == 0 || known == Some(audiences) {
                 continue;
             }
-            if known.is_none() && receiver.caught_up.len() >= MAX_TOPICS_CAUGHT_UP {
+            let rare = receiver.rare_mut();
+            if known.is_none() && rare.caught_up.len() >= MAX_TOPICS_CAUGHT_UP {
                 continue;
             }
-            receiver.caught_up.insert(topic, audiences);
-            let readers: Vec<_> = receiver
+            rare.caught_up.insert(topic, audiences);
+            let readers: Vec<_> = rare
                 .readers
                 .iter()
                 .filter(|reader| known.is_none_or(|known| reader.asked > known))
@@ -322,8 +319,8 @@ impl<P: EventPayload> EventChannel<P> {
             }
             let arrival = self.arrival();
             if let Some(receiver) = self.receivers.get_mut(&reader.0) {
-                receiver.inbox.counters.matched += 1;
-                receiver.inbox.counters.dropped_full += 1;
+                receiver.inbox.counters_mut().matched += 1;
+                receiver.inbox.counters_mut().dropped_full += 1;
                 receiver.inbox.lose(arrival, event, GapCause::Full);
             }
         }

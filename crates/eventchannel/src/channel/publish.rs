@@ -142,7 +142,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
         let blocked = found.iter().find_map(|subscription| {
             let receiver = self.receivers.get_mut(&self.subscriptions.get(subscription)?.inbox)?;
-            let is_behind = !receiver.readers.is_empty() && !receiver.caught_up.contains_key(&topic);
+            let is_behind = receiver.readers() > 0 && receiver.caught_up(topic).is_none();
             let full = receiver.inbox.blocks(owner, bytes)
                 || (is_behind && receiver.inbox.blocks_behind(owner, at.kept_size(), bytes));
             full.then(|| Arc::clone(&receiver.name))
@@ -207,13 +207,13 @@ impl<P: EventPayload> EventChannel<P> {
         let mut foremost: Option<(usize, InboxId)> = None;
         let mut parts: Vec<(CorrelationId, usize)> = Vec::new();
         for subscription in found {
-            let Some(Destined { inbox, part, .. }) = self.subscriptions.get(subscription).copied() else {
+            let Some(Destined { inbox, .. }) = self.subscriptions.get(subscription).copied() else {
                 continue;
             };
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
             receiver.last_event = now;
-            if let Some(part) = part {
-                parts.push(part);
+            if let Some(part) = self.parts.get(subscription) {
+                parts.push(*part);
                 continue;
             }
             if std::mem::replace(&mut receiver.matched, self.publications) == self.publications {

@@ -10,7 +10,7 @@ use crate::event::{EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, InboxId, SubscriptionId};
 use crate::inbox::FullInbox;
 use crate::index::{AudienceChange, Interest};
-use crate::number_map::NumberSet;
+use crate::number_map::{NumberSet, give_back};
 use crate::quality::{Mismatch, QualityRequest};
 use crate::tenant::{TenantId, TenantResource};
 use crate::trie::PatternTrie;
@@ -114,7 +114,7 @@ impl<P: EventPayload> EventChannel<P> {
         let (inbox, tenant) = (known.inbox, known.tenant);
         self.check_subscriptions(tenant, std::slice::from_ref(&interest))?;
         let id = SubscriptionId(self.number());
-        let destined = Destined { inbox, by: consumer, tenant, asked: 0, part: None };
+        let destined = Destined { inbox, by: consumer, tenant, asked: 0 };
         self.add(id, destined, interest);
         if wanted != PastEvents::None {
             self.begin_past(now, (inbox, id), wanted);
@@ -159,8 +159,7 @@ impl<P: EventPayload> EventChannel<P> {
         if let Some(receiver) = self.receivers.get_mut(&destined.inbox) {
             receiver.subscriptions.insert(id);
         }
-        // an event for a part of a correlation does not go to the inbox
-        let owner = destined.part.is_none().then_some(destined.inbox.0);
+        let owner = (!self.parts.contains_key(&id)).then_some(destined.inbox.0);
         let pattern = interest.pattern.clone();
         if self.index.insert_for(owner, id, interest) == AudienceChange::Changed {
             self.changes.add(pattern);
@@ -234,13 +233,15 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(inbox) = self.forget_subscription(subscription) else { return };
         self.end_reader(inbox, subscription);
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
-            receiver.subscriptions.remove(&subscription);
+            receiver.subscriptions.remove(subscription);
         }
     }
 
     /// Removes a subscription. Returns its inbox.
     pub(super) fn forget_subscription(&mut self, subscription: SubscriptionId) -> Option<InboxId> {
         let Destined { inbox, tenant, .. } = self.subscriptions.remove(&subscription)?;
+        give_back(&mut self.subscriptions);
+        self.parts.remove(&subscription);
         if let Some(interest) = self.index.interest(subscription) {
             let pattern = interest.pattern.clone();
             for (what, less) in resources(std::slice::from_ref(interest)) {
@@ -259,7 +260,7 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn replace_departed(&mut self, consumer: ConsumerId) {
         let Some(inbox) = self.consumers.get(&consumer).map(|consumer| consumer.inbox) else { return };
         let Some(receiver) = self.receivers.get(&inbox) else { return };
-        let members: NumberSet<ConsumerId> = receiver.members.iter().copied().collect();
+        let members: NumberSet<ConsumerId> = receiver.members.as_slice().iter().copied().collect();
         self.forget_asked(inbox, |by| !members.contains(&by));
     }
 
@@ -267,12 +268,14 @@ impl<P: EventPayload> EventChannel<P> {
     /// others.
     pub(super) fn forget_asked(&mut self, inbox: InboxId, gone: impl Fn(ConsumerId) -> bool) {
         let Some(receiver) = self.receivers.get(&inbox) else { return };
-        self.work += receiver.subscriptions.len() / WORK_STEPS;
-        let asked = receiver.subscriptions.iter().copied();
-        let mut over: Vec<SubscriptionId> = asked
-            .filter(|it| self.subscriptions.get(it).is_some_and(|it| it.part.is_none() && gone(it.by)))
-            .collect();
-        let (correlations, timers) = (receiver.correlations.clone(), receiver.timers.clone());
+        let asked = receiver.subscriptions.as_slice();
+        self.work += asked.len() / WORK_STEPS;
+        let asked = asked.iter().copied().filter(|it| !self.parts.contains_key(it));
+        let mut over: Vec<SubscriptionId> =
+            asked.filter(|it| self.subscriptions.get(it).is_some_and(|it| gone(it.by))).collect();
+        let rare = receiver.rare.as_ref();
+        let (correlations, timers) =
+            rare.map(|rare| (rare.correlations.clone(), rare.timers.clone())).unwrap_or_default();
         for id in correlations {
             let Some(state) = self.correlations.get_mut(&id) else { continue };
             state.by.retain(|by| !gone(*by));
@@ -287,9 +290,9 @@ impl<P: EventPayload> EventChannel<P> {
             }
         }
         let Self { receivers, correlations, timers, .. } = self;
-        if let Some(receiver) = receivers.get_mut(&inbox) {
-            receiver.correlations.retain(|id| correlations.contains_key(id));
-            receiver.timers.retain(|id| timers.contains_key(id));
+        if let Some(rare) = receivers.get_mut(&inbox).and_then(|receiver| receiver.rare.as_mut()) {
+            rare.correlations.retain(|id| correlations.contains_key(id));
+            rare.timers.retain(|id| timers.contains_key(id));
         }
         over.into_iter().for_each(|subscription| self.unsubscribe(subscription));
     }

@@ -15,6 +15,8 @@
 
 mod ascending;
 mod flow;
+mod history;
+mod idle;
 mod parcel;
 mod shares;
 mod spec;
@@ -23,9 +25,12 @@ mod waiting;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SupplierId, TopicId};
 use crate::number_map::NumberMap;
-use crate::oversize::OversizeShare;
+use crate::oversize::{OversizeAccount, OversizeShare};
 use crate::quality::{Departed, DispatchOrder, SupplierOwner};
 use flow::{AscendingTurns, WaitingFlow, advance_kept};
+pub use history::InboxCounters;
+use history::InboxHistory;
+pub(crate) use idle::{IdleInboxes, SharedSpecs};
 pub(crate) use parcel::Parcel;
 use shares::SharedParcels;
 pub use spec::{InboxCapacity, InboxSpec, Redelivery};
@@ -101,55 +106,6 @@ pub struct Gap {
     /// The number of missing events.
     pub lost: u64,
     pub cause: GapCause,
-}
-
-/// Counters of an inbox since it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct InboxCounters {
-    /// Events that matched.
-    pub matched: u64,
-    pub delivered: u64,
-    /// Dropped because the inbox was full.
-    pub dropped_full: u64,
-    /// Not delivered because their deadline had passed.
-    pub dropped_late: u64,
-    /// Not delivered because they were larger than the events that the reservation covers.
-    pub dropped_large: u64,
-    /// Deadlines that had passed when the event's turn came, or passed while it was delivered.
-    pub missed: u64,
-    /// Deliveries repeated for lack of an acknowledgement.
-    pub repeated: u64,
-    /// Events given up after the last attempt.
-    pub given_up: u64,
-    /// Publications refused to a supplier because the inbox was full.
-    pub blocked: u64,
-}
-
-impl InboxCounters {
-    /// Returns the number of matched events that the consumer will never get.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        [self.dropped_full, self.dropped_late, self.dropped_large, self.given_up]
-            .into_iter()
-            .fold(0, u64::saturating_add)
-    }
-
-    /// Adds the counters of another inbox.
-    pub fn add(&mut self, other: &Self) {
-        for (counter, more) in [
-            (&mut self.matched, other.matched),
-            (&mut self.delivered, other.delivered),
-            (&mut self.dropped_full, other.dropped_full),
-            (&mut self.dropped_late, other.dropped_late),
-            (&mut self.dropped_large, other.dropped_large),
-            (&mut self.missed, other.missed),
-            (&mut self.repeated, other.repeated),
-            (&mut self.given_up, other.given_up),
-            (&mut self.blocked, other.blocked),
-        ] {
-            *counter = counter.saturating_add(more);
-        }
-    }
 }
 
 /// The key by which events leave an inbox: the time by which the event is due, and then the channel's arrival
@@ -229,9 +185,22 @@ impl<P: EventPayload> InboxQueue<P> {
     }
 }
 
+/// An inbox. While no event has come, it has none of its boxes; while none waits, it needs no `waiting`.
 #[derive(Debug)]
 pub(crate) struct Inbox<P> {
-    pub(crate) spec: InboxSpec,
+    pub(crate) spec: Arc<InboxSpec>,
+    /// `None`: no event and no gap waits.
+    waiting: Option<Box<WaitingEvents<P>>>,
+    /// `None`: no event has come so far.
+    history: Option<Box<InboxHistory>>,
+    oversize: OversizeAccount,
+}
+
+/// The waiting events of an inbox, and the reports that precede them or follow them.
+#[derive(Debug)]
+struct WaitingEvents<P> {
+    /// Whether [`IdleInboxes`] lists the inbox.
+    is_listed: bool,
     queue: InboxQueue<P>,
     bytes: usize,
     /// The waiting event that is larger than the inbox's capacity, if any; it waits alone.
@@ -246,16 +215,11 @@ pub(crate) struct Inbox<P> {
     /// The suppliers from `departing` whose last event has left the inbox and whose departure is not reported
     /// yet.
     departed: VecDeque<(TopicId, SupplierId, Departed)>,
-    /// The earliest time at which the next event may arrive under the reservation.
-    expected: Instant,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
     /// Missing events without an entry in `gaps`, which was full.
     lost_beside: u64,
     /// The arrival number of the first pending gap.
     gap_since: u64,
-    pub(crate) counters: InboxCounters,
-    /// Missed deadlines by topic; all retired topics, and topics beyond [`MAX_MISS_TOPICS`], share one entry.
-    pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
 /// An inbox in which this many events wait takes no more kept events: as many as a server delivers in a few
@@ -265,142 +229,48 @@ const MAX_PAST: usize = 256;
 /// The maximum number of gaps between two deliveries, one for each topic, supplier and cause; an entry takes
 /// up to 120 bytes. A consumer that reads has few. Chosen, not measured.
 const MAX_GAPS: usize = 32;
-/// The maximum number of topics with a separate counter of missed deadlines; an entry takes up to 25 bytes.
-/// Chosen, not measured.
-const MAX_MISS_TOPICS: usize = 256;
 /// The maximum number of departed suppliers that wait to be reported; beyond it, the oldest is dropped.
 /// Chosen, not measured.
 const MAX_DEPARTED: usize = 64;
 
-/// The number that stands for all retired topics and for those without a separate counter; no topic has this
-/// number.
-const FORMER_TOPICS: TopicId = TopicId(0);
-
-impl<P: EventPayload> Inbox<P> {
-    pub(crate) fn new(spec: InboxSpec, oversize: OversizeShare) -> Self {
+impl<P: EventPayload> WaitingEvents<P> {
+    fn new(spec: &InboxSpec, oversize: &OversizeAccount) -> Self {
         Self {
+            is_listed: false,
             queue: InboxQueue::new(spec.between),
-            spec,
-            oversize,
+            oversize: OversizeShare::new(oversize.clone()),
             bytes: 0,
             flows: NumberMap::default(),
             spare: AscendingTurns::default(),
             arrivals: AscendingTurns::default(),
             departing: NumberMap::default(),
             departed: VecDeque::new(),
-            expected: Instant::ZERO,
             gaps: BTreeMap::new(),
             lost_beside: 0,
             gap_since: 0,
-            counters: InboxCounters::default(),
-            misses: BTreeMap::new(),
         }
     }
 
-    /// Returns whether a supplier has to wait until this inbox has room for an event of `bytes` bytes.
-    pub(crate) fn blocks(&mut self, owner: SupplierOwner, bytes: usize) -> bool {
-        let full = self.spec.full == FullInbox::BlockSupplier
-            && self.is_over(1, bytes)
-            && self.spec.blocks.include(owner);
-        self.counters.blocked += u64::from(full);
-        full
-    }
-
-    /// Returns whether a supplier has to wait until the consumer has taken more events. It has to if a new
-    /// event of `bytes` bytes, together with the `kept` kept events of `kept_bytes` bytes that precede it,
-    /// would not fit.
-    pub(crate) fn blocks_behind(
-        &mut self,
-        owner: SupplierOwner,
-        (kept, kept_bytes): (usize, usize),
-        bytes: usize,
-    ) -> bool {
-        let full = self.spec.full == FullInbox::BlockSupplier
-            && self.is_over(kept + 1, kept_bytes.saturating_add(bytes))
-            && self.spec.blocks.include(owner);
-        self.counters.blocked += u64::from(full);
-        full
-    }
-
-    /// Returns whether the inbox would exceed its capacity with `events` more events of `bytes` bytes. One
+    /// Returns whether the queue would exceed its capacity with `events` more events of `bytes` bytes. One
     /// event always fits.
-    fn is_over(&self, events: usize, bytes: usize) -> bool {
+    fn is_over(&self, capacity: InboxCapacity, events: usize, bytes: usize) -> bool {
         let events = self.queue.len() + events;
-        events > 1
-            && (events > self.spec.capacity.events
-                || self.bytes.saturating_add(bytes) > self.spec.capacity.bytes)
+        events > 1 && (events > capacity.events || self.bytes.saturating_add(bytes) > capacity.bytes)
     }
 
-    pub(crate) fn push(&mut self, now: Instant, arrival: u64, parcel: Parcel<P>) {
-        self.counters.matched += 1;
-        let bytes = parcel.bytes();
-        if self.spec.reservation.is_some_and(|reservation| bytes > reservation.largest) {
-            self.counters.dropped_large += 1;
-            return self.lose(arrival, &parcel.event, GapCause::TooLarge);
-        }
-        self.enter(now, arrival, parcel);
-    }
-
-    /// Returns whether the inbox takes more kept events. It does so while it is less than half full, so that
-    /// new events have room, and while it holds fewer than [`MAX_PAST`] events, so that other consumers' kept
-    /// events need not wait long.
-    pub(crate) fn has_room_for_past(&self) -> bool {
-        let InboxCapacity { events, bytes } = self.spec.capacity;
-        self.queue.len() < (events / 2).clamp(1, MAX_PAST) && self.bytes < (bytes / 2).max(1)
-    }
-
-    /// Puts an event that was delivered and not acknowledged back into the queue, or gives it up after the
-    /// last attempt.
-    pub(crate) fn push_again(&mut self, now: Instant, arrival: u64, mut parcel: Parcel<P>) {
-        parcel.repeated += 1;
-        if self.spec.redelivery.is_none_or(|redelivery| parcel.repeated >= redelivery.attempts) {
-            self.counters.given_up += 1;
-            return self.lose(arrival, &parcel.event, GapCause::GivenUp);
-        }
-        self.counters.repeated += 1;
-        self.enter(now, arrival, parcel);
-    }
-
-    fn enter(&mut self, now: Instant, arrival: u64, parcel: Parcel<P>) {
-        let bytes = parcel.weight();
-        let mut due = if parcel.retained { NO_DEADLINE } else { parcel.event.deadline };
-        if let Some(reservation) = self.spec.reservation {
-            // an event that comes too early counts as if it came at its time, so that it does not delay other
-            // consumers
-            let comes = now.max(self.expected);
-            self.expected = comes + reservation.period;
-            let promised = comes + reservation.deadline;
-            due = if due == NO_DEADLINE { promised } else { due.max(promised) };
-        }
-        let turn = (self.due_in_order(due, arrival, &parcel), arrival);
-        self.bytes += bytes;
-        let weighed = (Arc::as_ptr(&parcel.event).addr(), bytes);
-        self.queue.insert(turn, parcel);
-        while self.is_over(0, 0) {
-            let Some((turn, parcel)) = self.queue.take_victim(now, self.spec.full) else { break };
-            self.took(turn, &parcel);
-            self.counters.dropped_full += 1;
-            self.lose(arrival, &parcel.event, GapCause::Full);
-        }
-        if self.bytes > self.spec.capacity.bytes
-            && !self.oversize.holds(None)
-            && !self.oversize.hold(weighed)
-            && let Some((turn, parcel)) = self.queue.take_first()
-        {
-            self.took(turn, &parcel);
-            self.counters.dropped_full += 1;
-            self.lose(arrival, &parcel.event, GapCause::Full);
-        }
-    }
-
-    /// Counts a parcel in its flow. Returns the time by which it is due in the order that its supplier and
-    /// its consumer ask for.
-    fn due_in_order(&mut self, due: Instant, arrival: u64, parcel: &Parcel<P>) -> Instant {
-        let ChannelEvent { topic, supplier, order, .. } = *parcel.event;
+    /// Counts a parcel in its flow. Returns the time by which it is due in this order.
+    fn due_in_order(
+        &mut self,
+        order: DispatchOrder,
+        due: Instant,
+        arrival: u64,
+        parcel: &Parcel<P>,
+    ) -> Instant {
+        let ChannelEvent { topic, supplier, .. } = *parcel.event;
         let new_flow = || WaitingFlow { events: 0, ordered: std::mem::take(&mut self.spare) };
         let flow = self.flows.entry((topic, supplier)).or_insert_with(new_flow);
         flow.events += 1;
-        let before = match self.spec.order.max(order) {
+        let before = match order {
             DispatchOrder::Arrival => &mut self.arrivals,
             DispatchOrder::Deadlines if !parcel.retained => {
                 advance_kept(&mut self.queue, supplier, &mut flow.ordered, due);
@@ -437,6 +307,119 @@ impl<P: EventPayload> Inbox<P> {
             }
         }
     }
+}
+
+impl<P: EventPayload> Inbox<P> {
+    pub(crate) fn new(spec: Arc<InboxSpec>, oversize: OversizeAccount) -> Self {
+        Self { spec, waiting: None, history: None, oversize }
+    }
+
+    fn waiting_mut(&mut self) -> &mut WaitingEvents<P> {
+        self.waiting.get_or_insert_with(|| Box::new(WaitingEvents::new(&self.spec, &self.oversize)))
+    }
+
+    /// Returns whether a supplier has to wait until this inbox has room for an event of `bytes` bytes.
+    pub(crate) fn blocks(&mut self, owner: SupplierOwner, bytes: usize) -> bool {
+        self.blocks_behind(owner, (0, 0), bytes)
+    }
+
+    /// Returns whether a supplier has to wait until the consumer has taken more events. It has to if a new
+    /// event of `bytes` bytes, together with the `kept` kept events of `kept_bytes` bytes that precede it,
+    /// would not fit.
+    pub(crate) fn blocks_behind(
+        &mut self,
+        owner: SupplierOwner,
+        (kept, kept_bytes): (usize, usize),
+        bytes: usize,
+    ) -> bool {
+        let full = self.spec.full == FullInbox::BlockSupplier
+            && self.is_over(kept + 1, kept_bytes.saturating_add(bytes))
+            && self.spec.blocks.include(owner);
+        if full {
+            self.counters_mut().blocked += 1;
+        }
+        full
+    }
+
+    fn is_over(&self, events: usize, bytes: usize) -> bool {
+        let capacity = self.spec.capacity;
+        match &self.waiting {
+            Some(waiting) => waiting.is_over(capacity, events, bytes),
+            None => events > 1 && (events > capacity.events || bytes > capacity.bytes),
+        }
+    }
+
+    pub(crate) fn push(&mut self, now: Instant, arrival: u64, parcel: Parcel<P>) {
+        self.counters_mut().matched += 1;
+        let bytes = parcel.bytes();
+        if self.spec.reservation.is_some_and(|reservation| bytes > reservation.largest) {
+            self.counters_mut().dropped_large += 1;
+            return self.lose(arrival, &parcel.event, GapCause::TooLarge);
+        }
+        self.enter(now, arrival, parcel);
+    }
+
+    /// Returns whether the inbox takes more kept events. It does so while it is less than half full, so that
+    /// new events have room, and while it holds fewer than [`MAX_PAST`] events, so that other consumers' kept
+    /// events need not wait long.
+    pub(crate) fn has_room_for_past(&self) -> bool {
+        let InboxCapacity { events, bytes } = self.spec.capacity;
+        self.len() < (events / 2).clamp(1, MAX_PAST)
+            && self.waiting.as_ref().is_none_or(|waiting| waiting.bytes < (bytes / 2).max(1))
+    }
+
+    /// Puts an event that was delivered and not acknowledged back into the queue, or gives it up after the
+    /// last attempt.
+    pub(crate) fn push_again(&mut self, now: Instant, arrival: u64, mut parcel: Parcel<P>) {
+        parcel.repeated += 1;
+        if self.spec.redelivery.is_none_or(|redelivery| parcel.repeated >= redelivery.attempts) {
+            self.counters_mut().given_up += 1;
+            return self.lose(arrival, &parcel.event, GapCause::GivenUp);
+        }
+        self.counters_mut().repeated += 1;
+        self.enter(now, arrival, parcel);
+    }
+
+    fn enter(&mut self, now: Instant, arrival: u64, parcel: Parcel<P>) {
+        let bytes = parcel.weight();
+        let mut due = if parcel.retained { NO_DEADLINE } else { parcel.event.deadline };
+        if let Some(reservation) = self.spec.reservation {
+            // an event that comes too early counts as if it came at its time, so that it does not delay other
+            // consumers
+            let history = self.history_mut();
+            let comes = now.max(history.expected);
+            history.expected = comes + reservation.period;
+            let promised = comes + reservation.deadline;
+            due = if due == NO_DEADLINE { promised } else { due.max(promised) };
+        }
+        let (capacity, full, order) = (self.spec.capacity, self.spec.full, self.spec.order);
+        let waiting = self.waiting_mut();
+        let turn = (waiting.due_in_order(order.max(parcel.event.order), due, arrival, &parcel), arrival);
+        waiting.bytes += bytes;
+        let weighed = (Arc::as_ptr(&parcel.event).addr(), bytes);
+        waiting.queue.insert(turn, parcel);
+        while let waiting = self.waiting_mut()
+            && waiting.is_over(capacity, 0, 0)
+            && let Some((turn, parcel)) = waiting.queue.take_victim(now, full)
+        {
+            waiting.took(turn, &parcel);
+            self.lose_full(arrival, &parcel);
+        }
+        let waiting = self.waiting_mut();
+        if waiting.bytes > capacity.bytes
+            && !waiting.oversize.holds(None)
+            && !waiting.oversize.hold(weighed)
+            && let Some((turn, parcel)) = waiting.queue.take_first()
+        {
+            waiting.took(turn, &parcel);
+            self.lose_full(arrival, &parcel);
+        }
+    }
+
+    fn lose_full(&mut self, arrival: u64, parcel: &Parcel<P>) {
+        self.counters_mut().dropped_full += 1;
+        self.lose(arrival, &parcel.event, GapCause::Full);
+    }
 
     pub(crate) fn lose(&mut self, arrival: u64, event: &ChannelEvent<P>, cause: GapCause) {
         let ChannelEvent { topic, supplier, sequence, .. } = *event;
@@ -445,15 +428,17 @@ impl<P: EventPayload> Inbox<P> {
 
     /// Records missing events.
     pub(crate) fn report_gap(&mut self, arrival: u64, more: Gap) {
-        if self.gaps.is_empty() {
-            self.gap_since = arrival;
+        let waiting = self.waiting_mut();
+        if waiting.gaps.is_empty() {
+            waiting.gap_since = arrival;
         }
         let key = (more.topic, more.supplier, more.cause);
-        if self.gaps.len() >= MAX_GAPS && !self.gaps.contains_key(&key) {
-            self.lost_beside = self.lost_beside.saturating_add(more.lost);
+        if waiting.gaps.len() >= MAX_GAPS && !waiting.gaps.contains_key(&key) {
+            waiting.lost_beside = waiting.lost_beside.saturating_add(more.lost);
             return;
         }
-        self.gaps
+        waiting
+            .gaps
             .entry(key)
             .and_modify(|gap| {
                 gap.first = gap.first.min(more.first);
@@ -466,116 +451,100 @@ impl<P: EventPayload> Inbox<P> {
     /// Returns the turn of the inbox among the inboxes of its class: the turn of its next event, or else of
     /// its first gap. `None`: the inbox has neither.
     pub(crate) fn turn(&self) -> Option<DueTurn> {
-        let gap = (!self.gaps.is_empty()).then_some((NO_DEADLINE, self.gap_since));
-        self.queue.first().or(gap)
+        let waiting = self.waiting.as_ref()?;
+        let gap = (!waiting.gaps.is_empty()).then_some((NO_DEADLINE, waiting.gap_since));
+        waiting.queue.first().or(gap)
     }
 
     /// Removes and returns the next event; the flag is true if the event is late. Late events that the policy
     /// does not deliver are removed first.
     pub(crate) fn pop(&mut self, now: Instant, arrival: u64) -> Option<(Parcel<P>, bool)> {
         loop {
-            let (turn, parcel) = self.queue.take_first()?;
-            self.took(turn, &parcel);
+            let waiting = self.waiting.as_mut()?;
+            let (turn, parcel) = waiting.queue.take_first()?;
+            waiting.took(turn, &parcel);
             let late = !parcel.retained && parcel.event.deadline < now;
             if late {
-                self.counters.missed += 1;
+                self.counters_mut().missed += 1;
                 self.count_misses(parcel.event.topic, 1);
             }
             match self.spec.late {
                 LateEvents::Deliver => {}
                 _ if !late => {}
                 how => {
-                    self.counters.dropped_late += 1;
+                    self.counters_mut().dropped_late += 1;
                     if how == LateEvents::Report {
                         self.lose(arrival, &parcel.event, GapCause::Late);
                     }
                     continue;
                 }
             }
-            self.counters.delivered += 1;
-            if let InboxQueue::Shares(queue) = &mut self.queue {
-                let took = self.spec.execution.for_bytes(parcel.bytes());
+            self.history_mut().count_delivered(1);
+            let execution = self.spec.execution;
+            if let Some(InboxQueue::Shares(queue)) = self.waiting.as_mut().map(|waiting| &mut waiting.queue) {
+                let took = execution.for_bytes(parcel.bytes());
                 queue.charge(parcel.event.supplier, parcel.event.share, took);
             }
             return Some((parcel, late));
         }
     }
 
-    /// Counts missed deadlines under their topic. The caller has added them to `counters`.
-    pub(crate) fn count_misses(&mut self, topic: TopicId, missed: u64) {
-        let has_place = self.misses.len() < MAX_MISS_TOPICS || self.misses.contains_key(&topic);
-        let total = self.misses.entry(if has_place { topic } else { FORMER_TOPICS }).or_default();
-        *total = total.saturating_add(missed);
-    }
-
-    /// Counts the missed deadlines of retired topics together, under [`FORMER_TOPICS`].
-    pub(crate) fn forget_topics(&mut self, retired: impl Fn(TopicId) -> bool) {
-        let mut former = 0_u64;
-        self.misses.retain(|topic, missed| {
-            let goes = retired(*topic);
-            former = former.saturating_add(if goes { *missed } else { 0 });
-            !goes
-        });
-        if former > 0 {
-            let missed = self.misses.entry(FORMER_TOPICS).or_default();
-            *missed = missed.saturating_add(former);
-        }
-    }
-
     /// Returns whether the next delivery reports missing events.
     pub(crate) fn has_gaps(&self) -> bool {
-        !self.gaps.is_empty()
+        self.waiting.as_ref().is_some_and(|waiting| !waiting.gaps.is_empty())
     }
 
     /// Removes and returns the gaps, and the number of missing events that are in none of them.
     pub(crate) fn take_gaps(&mut self) -> (Vec<Gap>, u64) {
-        match self.gaps.is_empty() {
-            true => (Vec::new(), 0),
-            false => {
-                let gaps = std::mem::take(&mut self.gaps).into_values().collect();
-                (gaps, std::mem::take(&mut self.lost_beside))
+        match self.waiting.as_mut().filter(|waiting| !waiting.gaps.is_empty()) {
+            None => (Vec::new(), 0),
+            Some(waiting) => {
+                let gaps = std::mem::take(&mut waiting.gaps).into_values().collect();
+                (gaps, std::mem::take(&mut waiting.lost_beside))
             }
         }
     }
 
     pub(crate) fn topics_of_gaps(&self) -> impl Iterator<Item = TopicId> {
-        self.gaps.keys().map(|(topic, ..)| *topic)
+        self.waiting.iter().flat_map(|waiting| waiting.gaps.keys().map(|(topic, ..)| *topic))
     }
 
     pub(crate) fn holds(&self, topic: TopicId, supplier: SupplierId) -> bool {
-        self.flows.contains_key(&(topic, supplier))
+        self.waiting.as_ref().is_some_and(|waiting| waiting.flows.contains_key(&(topic, supplier)))
     }
 
     /// Returns the number of waiting events of a supplier on a topic.
     pub(crate) fn waiting_of(&self, topic: TopicId, supplier: SupplierId) -> usize {
-        self.flows.get(&(topic, supplier)).map_or(0, |flow| flow.events)
+        let flow = self.waiting.as_ref().and_then(|waiting| waiting.flows.get(&(topic, supplier)));
+        flow.map_or(0, |flow| flow.events)
     }
 
     /// Records the departure of a supplier if events of the supplier wait, so that
     /// [`departed`](Self::departed) returns it after them. Returns whether it did so.
     pub(crate) fn departs(&mut self, topic: TopicId, supplier: SupplierId, why: Departed) -> bool {
-        let waits = self.holds(topic, supplier);
+        let Some(waiting) = &mut self.waiting else { return false };
+        let waits = waiting.flows.contains_key(&(topic, supplier));
         if waits {
-            self.departing.insert((topic, supplier), why);
+            waiting.departing.insert((topic, supplier), why);
         }
         waits
     }
 
     /// Returns whether [`departed`](Self::departed) would return a supplier.
     pub(crate) fn has_departed(&self) -> bool {
-        !self.departed.is_empty()
+        self.waiting.as_ref().is_some_and(|waiting| !waiting.departed.is_empty())
     }
 
     /// Removes and returns the suppliers that have departed and whose last event has left the inbox since.
     pub(crate) fn departed(&mut self) -> impl Iterator<Item = (TopicId, SupplierId, Departed)> {
-        self.departed.drain(..)
+        self.waiting.iter_mut().flat_map(|waiting| waiting.departed.drain(..))
     }
 
     pub(crate) fn parcels(&self) -> impl Iterator<Item = &Parcel<P>> {
-        self.queue.iter()
+        self.waiting.iter().flat_map(|waiting| waiting.queue.iter())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.queue.len()
+        self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len())
     }
 }

@@ -77,6 +77,13 @@ impl Default for InboxSpec {
 }
 
 impl InboxSpec {
+    /// Returns the execution time of the longest event that the inbox may deliver, if the channel takes
+    /// payloads up to `payload` bytes.
+    pub(crate) fn longest(&self, payload: usize) -> Duration {
+        let largest = self.reservation.map_or(payload, |reservation| reservation.largest);
+        self.execution.for_bytes(largest.min(payload))
+    }
+
     /// Describes the parameters that differ in `asked`, with both values, for people.
     pub(crate) fn differences(&self, asked: &Self) -> String {
         let stated = |spec: &Self| {

@@ -62,8 +62,6 @@ pub(crate) struct ContentIndex {
     access: AccessIndex,
     /// The roots without an access path.
     always: MemberList,
-    /// Subscriptions without a filter.
-    unfiltered: Subscribers,
     events: u64,
     /// The roots on paths that the present event meets; the buffer is reused to save an allocation.
     met: Vec<ClauseId>,
@@ -98,9 +96,8 @@ impl ContentIndex {
     pub(crate) fn insert(
         &mut self,
         (owner, subscription): (Option<u32>, u32),
-        filter: Option<&Clause>,
+        clause: &Clause,
     ) -> AudienceChange {
-        let Some(clause) = filter else { return self.unfiltered.insert(owner, subscription) };
         let id = self.intern(clause);
         if let Some(root) = self.roots.get_mut(&id) {
             let changed = root.subscriptions.insert(owner, subscription);
@@ -110,7 +107,7 @@ impl ContentIndex {
         let ways = VecDeque::from(self.access.ways(clause));
         match ways.front() {
             Some(paths) => paths.iter().for_each(|path| self.access.insert(path, id)),
-            None => self.always.push(id.0),
+            None => self.always.insert(id.0),
         }
         let mut subscriptions = Subscribers::default();
         let changed = subscriptions.insert(owner, subscription);
@@ -122,11 +119,8 @@ impl ContentIndex {
     pub(crate) fn remove(
         &mut self,
         (owner, subscription): (Option<u32>, u32),
-        filter: Option<&Clause>,
+        clause: &Clause,
     ) -> AudienceChange {
-        let Some(clause) = filter else {
-            return self.unfiltered.remove(owner, subscription);
-        };
         let id = self.intern(clause);
         self.release(id);
         let Some(root) = self.roots.get_mut(&id) else { return AudienceChange::Unchanged };
@@ -144,23 +138,18 @@ impl ContentIndex {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.roots.is_empty() && self.unfiltered.is_empty()
+        self.roots.is_empty()
     }
 
     /// Returns the subscriptions that may match, whatever their filters; of an owner's equal subscriptions,
     /// only one.
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = u32> {
-        let filtered = self.roots.values().map(|root| &root.subscriptions);
-        std::iter::once(&self.unfiltered).chain(filtered).flat_map(|list| list.as_slice()).copied()
+        self.roots.values().flat_map(|root| root.subscriptions.as_slice()).copied()
     }
 
     /// Adds the subscriptions that an event with these fields matches to `found`. Returns the number of
     /// clauses on the paths that the event meets.
     pub(crate) fn matching(&mut self, fields: &FieldSet, found: &mut Vec<u32>) -> usize {
-        found.extend(self.unfiltered.as_slice());
-        if self.roots.is_empty() {
-            return 0;
-        }
         self.events += 1;
         let mut met = std::mem::take(&mut self.met);
         met.extend(self.always.as_slice().iter().map(|id| ClauseId(*id)));
@@ -311,7 +300,7 @@ mod tests {
         let mut index = ContentIndex::default();
         let text = |at: u32| format!("site == \"roof\" and (sensor == {at} or level > 1000) and not closed");
         for at in 0..100 {
-            index.insert((None, at), Some(filter(&text(at)).clause()));
+            index.insert((None, at), filter(&text(at)).clause());
         }
         let fields = FieldSet::new().with("site", "roof").with("sensor", 7).with("level", 3);
         let before = index.met_by(&fields);
@@ -322,7 +311,7 @@ mod tests {
         }
         assert!(before > 10 && index.met_by(&fields) == 1, "{before}, then {}", index.met_by(&fields));
         for at in 0..100 {
-            index.remove((None, at), Some(filter(&text(at)).clause()));
+            index.remove((None, at), filter(&text(at)).clause());
         }
         assert!(index.nodes_in_use() == 0 && index.access.is_empty());
     }
@@ -332,7 +321,7 @@ mod tests {
         let filters = ["a == 1 and b > 2", "b > 2 and a == 1", "a == 1 or c", "a == 1 and a == 1", "not c"];
         let mut index = ContentIndex::default();
         for (subscription, text) in (0..).zip(filters) {
-            index.insert((None, subscription), Some(filter(text).clause()));
+            index.insert((None, subscription), filter(text).clause());
         }
         // the nodes are a == 1, b > 2, one `and` of them for both orders, c, the `or`, `not c`, and an `and`
         // of one part for `a == 1 and a == 1`
@@ -342,7 +331,7 @@ mod tests {
         found.sort_unstable();
         assert_eq!(found, [0, 1, 2, 3, 4]);
         for (subscription, text) in (0..).zip(filters) {
-            index.remove((None, subscription), Some(filter(text).clause()));
+            index.remove((None, subscription), filter(text).clause());
         }
         assert!(
             index.nodes_in_use() == 0 && index.ids.is_empty() && index.is_empty() && index.access.is_empty()

@@ -14,7 +14,7 @@ mod subscribers;
 
 use crate::filter::ContentFilter;
 use crate::ids::SubscriptionId;
-use crate::number_map::NumberMap;
+use crate::number_map::{NumberMap, give_back};
 use crate::pattern::TopicPattern;
 use crate::trie::PatternTrie;
 use crate::value::FieldSet;
@@ -22,6 +22,7 @@ use content::ContentIndex;
 use routes::LongRoutes;
 use std::collections::HashMap;
 use std::sync::Arc;
+use subscribers::Subscribers;
 
 pub use routes::TopicRoute;
 pub use subscribers::AudienceChange;
@@ -127,15 +128,57 @@ impl Interest {
 /// A pattern, the requested type, and the excepted topics.
 type PatternKey = (TopicPattern, Option<Arc<str>>, Arc<[ExceptedTopics]>);
 
+/// A pattern with its subscriptions.
+#[derive(Debug)]
+struct IndexedPattern {
+    /// The interest in the pattern without a filter; subscriptions without a filter share it.
+    unfiltered: Arc<Interest>,
+    /// The subscriptions without a filter.
+    subscribers: Subscribers,
+    /// The subscriptions with filters. `None`: there are none.
+    content: Option<Box<ContentIndex>>,
+}
+
+impl IndexedPattern {
+    fn insert(&mut self, (owner, id): (Option<u32>, u32), filter: Option<&ContentFilter>) -> AudienceChange {
+        match filter {
+            None => self.subscribers.insert(owner, id),
+            Some(filter) => self.content.get_or_insert_default().insert((owner, id), filter.clause()),
+        }
+    }
+
+    fn remove(&mut self, (owner, id): (Option<u32>, u32), filter: Option<&ContentFilter>) -> AudienceChange {
+        let Some(filter) = filter else { return self.subscribers.remove(owner, id) };
+        let Some(content) = &mut self.content else { return AudienceChange::Unchanged };
+        let changed = content.remove((owner, id), filter.clause());
+        if content.is_empty() {
+            self.content = None;
+        }
+        changed
+    }
+
+    fn subscriptions(&self) -> impl Iterator<Item = u32> {
+        let filtered = self.content.iter().flat_map(|content| content.subscriptions());
+        self.subscribers.as_slice().iter().copied().chain(filtered)
+    }
+
+    /// Adds the subscriptions that an event with these fields matches to `found`. Returns the number of
+    /// filters that were compared.
+    fn matching(&mut self, fields: &FieldSet, found: &mut Vec<u32>) -> usize {
+        found.extend(self.subscribers.as_slice());
+        self.content.as_mut().map_or(0, |content| content.matching(fields, found))
+    }
+}
+
 /// An index of subscriptions, which finds those that an event matches.
 #[derive(Debug, Default)]
 pub struct SubscriptionIndex {
     trie: PatternTrie,
-    patterns: Vec<Option<(PatternKey, ContentIndex)>>,
+    patterns: Vec<Option<Box<IndexedPattern>>>,
     numbers: HashMap<PatternKey, u32>,
     free: Vec<u32>,
     /// The interest of each subscription, and the subscription's owner, if it has one.
-    interests: NumberMap<SubscriptionId, (Interest, Option<u32>)>,
+    interests: NumberMap<SubscriptionId, (Arc<Interest>, Option<u32>)>,
     /// Changes with every pattern that is added or removed.
     generation: u64,
     long: LongRoutes,
@@ -168,32 +211,37 @@ impl SubscriptionIndex {
                 });
                 self.generation += 1;
                 self.trie.insert(&interest.pattern, number);
-                self.patterns[number as usize] = Some((key.clone(), ContentIndex::default()));
+                let unfiltered = Arc::new(Interest { filter: None, ..interest.clone() });
+                let (subscribers, content) = (Subscribers::default(), None);
+                let pattern = IndexedPattern { unfiltered, subscribers, content };
+                self.patterns[number as usize] = Some(Box::new(pattern));
                 self.numbers.insert(key, number);
                 number
             }
         };
-        let mut changed = AudienceChange::Unchanged;
-        if let Some((_, content)) = &mut self.patterns[number as usize] {
-            changed = content.insert((owner, id.0), interest.filter.as_ref().map(ContentFilter::clause));
-        }
+        let Some(pattern) = &mut self.patterns[number as usize] else { return AudienceChange::Unchanged };
+        let changed = pattern.insert((owner, id.0), interest.filter.as_ref());
+        let interest = match interest.filter {
+            None => Arc::clone(&pattern.unfiltered),
+            Some(_) => Arc::new(interest),
+        };
         self.interests.insert(id, (interest, owner));
         changed
     }
 
     pub fn remove(&mut self, id: SubscriptionId) -> AudienceChange {
         let Some((interest, owner)) = self.interests.remove(&id) else { return AudienceChange::Unchanged };
-        let key = (interest.pattern, interest.event_type, interest.except);
+        give_back(&mut self.interests);
+        let key = (interest.pattern.clone(), interest.event_type.clone(), Arc::clone(&interest.except));
         let Some(number) = self.numbers.get(&key).copied() else { return AudienceChange::Unchanged };
-        let Some((_, content)) = &mut self.patterns[number as usize] else {
-            return AudienceChange::Unchanged;
-        };
-        let changed = content.remove((owner, id.0), interest.filter.as_ref().map(ContentFilter::clause));
-        if content.is_empty() {
+        let Some(pattern) = &mut self.patterns[number as usize] else { return AudienceChange::Unchanged };
+        let changed = pattern.remove((owner, id.0), interest.filter.as_ref());
+        if pattern.subscribers.is_empty() && pattern.content.is_none() {
             self.generation += 1;
             self.trie.remove(&key.0, number);
             self.patterns[number as usize] = None;
             self.numbers.remove(&key);
+            give_back(&mut self.numbers);
             self.free.push(number);
         }
         changed
@@ -201,7 +249,7 @@ impl SubscriptionIndex {
 
     #[must_use]
     pub fn interest(&self, id: SubscriptionId) -> Option<&Interest> {
-        self.interests.get(&id).map(|(interest, _)| interest)
+        self.interests.get(&id).map(|(interest, _)| &**interest)
     }
 
     /// Returns the subscriptions that ask for a topic of this name and type, whatever the content of its
@@ -215,7 +263,7 @@ impl SubscriptionIndex {
         let asked =
             patterns.into_iter().filter(move |number| asks(&self.patterns, *number, name, event_type));
         let contents = asked.filter_map(|number| self.patterns[number as usize].as_ref());
-        let subscriptions = contents.flat_map(|(_, content)| content.subscriptions()).map(SubscriptionId);
+        let subscriptions = contents.flat_map(|pattern| pattern.subscriptions()).map(SubscriptionId);
         subscriptions.filter_map(|id| Some((id, self.interest(id)?)))
     }
 
@@ -239,8 +287,8 @@ impl SubscriptionIndex {
         let route = long.patterns_of(route, self.generation, search);
         let mut compared = route.len();
         for pattern in route {
-            if let Some((_, content)) = &mut patterns[*pattern as usize] {
-                compared += content.matching(fields, met);
+            if let Some(pattern) = &mut patterns[*pattern as usize] {
+                compared += pattern.matching(fields, met);
             }
         }
         found.extend(met.drain(..).map(SubscriptionId));
@@ -250,13 +298,9 @@ impl SubscriptionIndex {
 
 /// Returns whether the entry of a pattern that matches the name asks for topics of this type, and does not
 /// except this topic.
-fn asks(
-    patterns: &[Option<(PatternKey, ContentIndex)>],
-    number: u32,
-    name: &str,
-    event_type: Option<&str>,
-) -> bool {
-    patterns[number as usize].as_ref().is_some_and(|((_, asked, except), _)| {
+fn asks(patterns: &[Option<Box<IndexedPattern>>], number: u32, name: &str, event_type: Option<&str>) -> bool {
+    patterns[number as usize].as_ref().is_some_and(|pattern| {
+        let Interest { event_type: asked, except, .. } = &*pattern.unfiltered;
         (asked.is_none() || asked.as_deref() == event_type) && !except.iter().any(|except| except.has(name))
     })
 }

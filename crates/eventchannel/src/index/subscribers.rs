@@ -20,7 +20,8 @@ pub enum AudienceChange {
 pub(crate) struct Subscribers {
     /// The subscriptions that match: the first of each owner, and all without an owner.
     first: MemberList,
-    of_owner: NumberMap<u32, u32>,
+    /// Each owner with its first subscription.
+    of_owner: MemberList<(u32, u32)>,
     /// The further subscriptions of owners.
     equal: NumberMap<u32, BTreeSet<u32>>,
 }
@@ -34,15 +35,20 @@ impl Subscribers {
         self.first.is_empty()
     }
 
+    fn first_of(&self, owner: u32) -> Option<u32> {
+        let owners = self.of_owner.as_slice();
+        owners.binary_search_by_key(&owner, |(owner, _)| *owner).ok().map(|at| owners[at].1)
+    }
+
     pub(crate) fn insert(&mut self, owner: Option<u32>, subscription: u32) -> AudienceChange {
         if let Some(owner) = owner {
-            if self.of_owner.contains_key(&owner) {
+            if self.first_of(owner).is_some() {
                 self.equal.entry(owner).or_default().insert(subscription);
                 return AudienceChange::Unchanged;
             }
-            self.of_owner.insert(owner, subscription);
+            self.of_owner.insert((owner, subscription));
         }
-        self.first.push(subscription);
+        self.first.insert(subscription);
         AudienceChange::Changed
     }
 
@@ -51,7 +57,7 @@ impl Subscribers {
             self.first.remove(subscription);
             return AudienceChange::Changed;
         };
-        let is_first = self.of_owner.get(&owner) == Some(&subscription);
+        let is_first = self.first_of(owner) == Some(subscription);
         let mut next = None;
         if let Some(equal) = self.equal.get_mut(&owner) {
             if is_first {
@@ -67,16 +73,14 @@ impl Subscribers {
             return AudienceChange::Unchanged;
         }
         self.first.remove(subscription);
+        self.of_owner.remove((owner, subscription));
         match next {
             Some(next) => {
-                self.of_owner.insert(owner, next);
-                self.first.push(next);
+                self.of_owner.insert((owner, next));
+                self.first.insert(next);
                 AudienceChange::Unchanged
             }
-            None => {
-                self.of_owner.remove(&owner);
-                AudienceChange::Changed
-            }
+            None => AudienceChange::Changed,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Merges the events from direct rings and from the broker in the right order, for a client that reads rings.
 
-use super::reading::{DirectReading, ReadingEnd};
+use super::late::late_notice;
+use super::reading::{DirectReading, LateVerdict, ReadingEnd};
 use super::received::ReceivedEvent;
 use super::{Client, Error, Reception};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -119,7 +120,7 @@ impl Client {
     }
 
     /// Sends a report to the broker. The report may wait for room, and is lost if the connection breaks.
-    fn report(&mut self, number: u32, report: RingReport) {
+    pub(super) fn report(&mut self, number: u32, report: RingReport) {
         let mut head = Vec::new();
         Frame::RingReport { number, report }.write(&mut head);
         self.direct.reports.push_back(head);
@@ -179,7 +180,7 @@ impl Client {
     ) -> Result<Option<Reception>, Error> {
         let mut until = None;
         loop {
-            if let Some(reception) = self.received.pop_front() {
+            if let Some(reception) = self.next_received() {
                 return Ok(Some(reception));
             }
             self.direct.since_frames += 1;
@@ -193,7 +194,11 @@ impl Client {
                 }
             }
             if !frames && let Some(reception) = self.read_ring() {
-                return Ok(Some(reception));
+                match self.drop_if_late(&reception) {
+                    LateVerdict::Deliver => return Ok(Some(reception)),
+                    LateVerdict::Report => return Ok(Some(late_notice(reception))),
+                    LateVerdict::Drop => continue,
+                }
             }
             self.direct.since_frames = 0;
             if frames {
@@ -204,6 +209,7 @@ impl Client {
                 continue;
             }
             self.apply_orders()?;
+            self.report_late();
             self.send_reports();
             self.flush_connected()?;
             let until =

@@ -387,6 +387,7 @@ impl Client {
         let number = self.retry_on_reconnect(|client| {
             let number = client.number();
             client.direct.subscribed(number, spec);
+            client.late.subscribed(number, spec);
             if let Some(reconnect) = &mut client.reconnect {
                 // recorded before the request, because the first events may come with the answer and have to
                 // be counted
@@ -402,6 +403,9 @@ impl Client {
                 // after an error, the broker may have made the subscription nevertheless
                 client.send_unless_away(&Frame::Unsubscribe { number })?;
             }
+            if asked.is_err() {
+                client.late.unsubscribed(number);
+            }
             asked.map(|()| number)
         })?;
         Ok(SubscriptionHandle(number))
@@ -416,7 +420,9 @@ impl Client {
             return Ok(());
         }
         self.count_readings();
+        self.report_late();
         self.direct.unsubscribed(subscription.0);
+        self.late.unsubscribed(subscription.0);
         self.best_effort.end_all(subscription.0);
         if let Some(reconnect) = &mut self.reconnect {
             reconnect.unsubscribed(subscription.0);
@@ -436,7 +442,7 @@ impl Client {
         }
         let until = timeout.and_then(|timeout| StdInstant::now().checked_add(timeout));
         loop {
-            if let Some(reception) = self.received.pop_front() {
+            if let Some(reception) = self.next_received() {
                 return Ok(Some(reception));
             }
             if !self.wait_reconnected(until)? {
@@ -451,17 +457,20 @@ impl Client {
     }
 
     fn receive_connected(&mut self, timeout: Option<StdDuration>) -> Result<Option<Reception>, Error> {
+        // events that come too late must not keep the program here beyond its timeout
+        let until = timeout.filter(|_| self.late.may_drop()).map(|timeout| clock::now() + timeout.into());
         loop {
-            if let Some(reception) = self.received.pop_front() {
+            if let Some(reception) = self.next_received() {
                 return Ok(Some(reception));
             }
+            let left = until.map(|until| StdDuration::from(until - clock::now())).or(timeout);
             if self.direct.stays_ready {
                 self.stays_ready(false)?;
             }
             if !self.direct.readings.is_empty() {
-                return self.receive_direct(timeout);
+                return self.receive_direct(left);
             }
-            if !self.receive_frame(timeout)? {
+            if !self.receive_frame(left)? {
                 return Ok(None);
             }
         }

@@ -25,6 +25,7 @@ mod direct;
 mod error;
 mod events;
 mod handles;
+mod late;
 mod loan;
 mod options;
 mod paths;
@@ -51,6 +52,7 @@ pub use within::PublishProgress;
 
 use best_effort::BestEffortReading;
 use direct::ClientRings;
+use late::LateChecks;
 use received::CorrelatedParts;
 use reconnect::ReconnectState;
 use std::collections::{BTreeMap, VecDeque};
@@ -132,6 +134,7 @@ pub struct Client {
     received: VecDeque<Reception>,
     parts: CorrelatedParts,
     best_effort: BestEffortReading,
+    late: LateChecks,
     /// The number of refused publications for whose outcome the program did not wait.
     rejected: u64,
     replies: requests::ReplyTopics,
@@ -181,6 +184,7 @@ impl Client {
             received: VecDeque::new(),
             parts: CorrelatedParts::default(),
             best_effort: BestEffortReading::default(),
+            late: LateChecks::default(),
             rejected: 0,
             replies: requests::ReplyTopics::default(),
             statistics: None,
@@ -405,6 +409,7 @@ impl Client {
         let until = timeout.map(|timeout| clock::now() + Duration::from(timeout));
         let (budget, mut polls) = (self.wait.budget(), 0);
         loop {
+            self.report_late();
             self.send_reports();
             let _ = self.transport.flush()?;
             if self.take_frame()? {
@@ -546,6 +551,7 @@ impl Drop for Client {
             return; // only this process's copies of the descriptors are closed
         }
         self.count_readings();
+        self.report_late();
         self.direct.leave_all();
         for number in std::mem::take(&mut self.outlets).into_keys() {
             let mut head = Vec::new();

@@ -103,7 +103,7 @@ pub(super) enum ReadingEnd {
 
 /// The treatment of the next event if it may be late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum LateVerdict {
+pub(super) enum LateVerdict {
     Deliver,
     /// The program gets a notice that the event was late.
     Report,
@@ -334,7 +334,7 @@ impl DirectReading {
     /// Converts an event, and records the gap before it. Returns `None` if the event's number is impossible.
     #[inline(always)]
     fn event(&mut self, head: DeliverHead<'_>, payload: EventBytes) -> Option<SortedEvent> {
-        let ReadingOf { subscription, ref name, ref event_type, supplier, last, .. } = self.of;
+        let ReadingOf { subscription, topic, ref name, ref event_type, supplier, last, .. } = self.of;
         let number = head.sequence;
         let expected = self.expected.unwrap_or_else(|| number.saturating_sub(self.lost_untold));
         let is_after = self.before.is_some_and(|before| last.saturating_add(number) >= before);
@@ -348,6 +348,7 @@ impl DirectReading {
         let event = ReceivedEvent {
             subscription,
             topic: Arc::clone(name),
+            topic_number: topic,
             event_type: event_type.clone(),
             key: (!head.key.is_empty()).then(|| head.key.to_owned()),
             fields: head.fields,

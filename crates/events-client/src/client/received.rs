@@ -35,6 +35,8 @@ pub struct ReceivedEvent {
     pub delivery: Option<u64>,
     /// The number of reconnections before the delivery.
     pub(super) connection: u32,
+    /// The broker's number of the topic.
+    pub(super) topic_number: u32,
     /// The other events of a correlation.
     pub with: Vec<Self>,
 }
@@ -87,6 +89,7 @@ impl ReceivedEvent {
             repeated: 0,
             delivery: None,
             connection: 0,
+            topic_number: 0,
             with: Vec::new(),
         }
     }
@@ -132,6 +135,7 @@ impl CorrelatedParts {
         let event = ReceivedEvent {
             subscription: SubscriptionHandle(head.consumer),
             topic: topics.name(head.topic).map(Arc::clone).unwrap_or_default(),
+            topic_number: head.topic,
             event_type: topics.event_type(head.topic).map(Arc::clone),
             key: (!head.key.is_empty()).then(|| head.key.to_owned()),
             fields: head.fields,

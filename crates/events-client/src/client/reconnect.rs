@@ -318,6 +318,7 @@ impl Client {
         // keeps outcomes that came before the connection broke: they are still valid
         self.answers.retain(|(_, token), _| *token > 0);
         (self.topics, self.parts, self.best_effort) = Default::default();
+        self.late.reconnected();
         self.statistics = None;
         super::paths::all_closed(&mut self.paths, "the connection to the broker broke; open it again");
         self.end_replies();

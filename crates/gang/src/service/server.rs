@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use unisono_linux::clock::{self, Duration, Instant};
-use unisono_linux::local_socket;
+use unisono_linux::local_socket::{self, SocketName};
 use unisono_linux::private_directory::make_enterable;
 use unisono_linux::process::{self, Signal, SignalFd};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
@@ -136,7 +136,7 @@ pub fn serve(mut options: DaemonOptions, report: &mut dyn FnMut(DaemonNotice)) -
 /// A listening socket at a path; the file is removed when the value is dropped.
 struct SocketFile {
     listener: UnixListener,
-    path: PathBuf,
+    name: SocketName,
 }
 
 impl SocketFile {
@@ -163,13 +163,13 @@ impl SocketFile {
         // the mode may be wider than the umask permits; until now it was narrower
         local_socket::set_mode(path, mode).map_err(system("open the socket to others"))?;
         listener.set_nonblocking(true).map_err(system("prepare the socket"))?;
-        Ok(SocketFile { listener, path: path.to_owned() })
+        Ok(SocketFile { listener, name: SocketName::from_path(path) })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // fails if another process has removed the file
+        let _ = self.name.remove(); // what cannot be removed stays
     }
 }
 

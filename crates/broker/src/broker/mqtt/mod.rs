@@ -325,7 +325,7 @@ impl Broker {
         };
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.greeted = true;
-            connected.name = name.to_string();
+            connected.name = name.to_string().into();
             connected.protocol = ClientProtocol::Mqtt(Some(id));
         }
         if let Err(refused) = self.mqtt_charge_will(id, request.will.as_ref()) {

@@ -266,7 +266,7 @@ impl Broker {
 
     /// Ends a consumer; its unconfirmed messages go to the other members of its group.
     pub(super) fn mqtt_disconnect(&mut self, now: Instant, consumer: ConsumerId) {
-        self.addressees.by_consumer.remove(&consumer);
+        self.addressees.remove(consumer);
         self.leave_group(consumer);
         self.channel.disconnect(now, consumer);
     }
