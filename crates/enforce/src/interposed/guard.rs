@@ -35,7 +35,7 @@ use super::{FramePathName, INTERPOSED_BACKEND};
 use crate::containers;
 use crate::device_kind;
 use crate::error::interposed::{Error, failed};
-use crate::journal::{Journal, Phase, Record};
+use crate::journal::{Journal, Phase, Record, RecordHeader};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -80,7 +80,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
         Some(number) => journal.lock_passed_on(number)?,
         None => journal.lock()?,
     });
-    if let Some(there) = journal.header()?.filter(Record::is_in_force) {
+    if let Some(there) = journal.header()?.filter(RecordHeader::is_in_force) {
         return Err(Error::Taken { device: options.device.clone(), backend: there.backend });
     }
     kill_and_restore(&journal, &options.device)?;

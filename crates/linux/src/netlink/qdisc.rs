@@ -7,7 +7,7 @@
 //! include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;
-use super::message::{NetlinkRequest, TABLE, attribute, number, text};
+use super::message::{Entry, NetlinkRequest, TABLE, attribute, number, text};
 use super::{NetlinkSocket, Refused};
 use serde::{Deserialize, Serialize};
 
@@ -42,15 +42,28 @@ pub fn of_device(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<Qdisc>
     let what = format!("list the queueing disciplines of device {}", device.0);
     let entries = socket.table(&NetlinkRequest::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
     let entries = entries.iter().filter(|entry| entry.word(4) == device.0);
-    let qdisc = |entry: &super::message::Entry| {
-        Some(Qdisc {
-            handle: entry.word(8),
-            parent: entry.word(12),
-            kind: text(entry.attribute(KIND)?),
-            options: entry.attribute(OPTIONS).unwrap_or_default().to_owned(),
-        })
-    };
-    Ok(entries.filter_map(qdisc).collect())
+    Ok(entries.filter_map(qdisc_of).collect())
+}
+
+fn qdisc_of(entry: &Entry) -> Option<Qdisc> {
+    Some(Qdisc {
+        handle: entry.word(8),
+        parent: entry.word(12),
+        kind: text(entry.attribute(KIND)?),
+        options: entry.attribute(OPTIONS).unwrap_or_default().to_owned(),
+    })
+}
+
+/// Returns the root discipline of a device without listing the others, of which thousands of classes have as
+/// many. Returns `None` if the kernel made the root discipline.
+pub fn root_of(socket: &mut NetlinkSocket, device: Index) -> Result<Option<Qdisc>, Refused> {
+    let what = format!("read the queueing discipline of device {}", device.0);
+    let request = NetlinkRequest::new(what, READ_QDISCS, 0, &head(device, 0, ROOT, 0));
+    match socket.entries(&request, 20) {
+        Ok(entries) => Ok(entries.first().and_then(qdisc_of).filter(|root| root.handle != 0)),
+        Err(refused) if refused.errno == libc::ENOENT => Ok(None),
+        Err(refused) => Err(refused),
+    }
 }
 
 /// Returns the number of packets that the root discipline of a device has dropped.
