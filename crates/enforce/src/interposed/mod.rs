@@ -47,6 +47,7 @@ mod request_thread;
 mod restore;
 mod sandbox;
 mod sender;
+mod translations;
 mod urgency;
 mod worker;
 

@@ -38,7 +38,7 @@ mod steps;
 pub use fair::{BPF, FairQueue};
 
 use crate::backend::{
-    Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, SocketShare, refuse_sockets,
+    Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, SocketShare, refuse_hosts, refuse_sockets,
 };
 use crate::containers;
 use crate::error::Error;
@@ -183,6 +183,7 @@ impl Kernel {
         before: Option<&BeforeKernel>,
         known: &GroupNumbers,
     ) -> Result<PlannedPolicy, Error> {
+        refuse_hosts(policy)?;
         let tree = &policy.hierarchy;
         if htb_classes::levels(policy) > htb::MAX_LEVELS {
             let max_depth = htb::MAX_LEVELS - 1;

@@ -58,7 +58,9 @@ fn qdisc_of(entry: &Entry) -> Option<Qdisc> {
 /// many. Returns `None` if the kernel made the root discipline.
 pub fn root_of(socket: &mut NetlinkSocket, device: Index) -> Result<Option<Qdisc>, Refused> {
     let what = format!("read the queueing discipline of device {}", device.0);
-    let request = NetlinkRequest::new(what, READ_QDISCS, 0, &head(device, 0, ROOT, 0));
+    // without this flag, only the listeners to all changes get the answer
+    const ECHO: u16 = 0x8;
+    let request = NetlinkRequest::new(what, READ_QDISCS, ECHO, &head(device, 0, ROOT, 0));
     match socket.entries(&request, 20) {
         Ok(entries) => Ok(entries.first().and_then(qdisc_of).filter(|root| root.handle != 0)),
         Err(refused) if refused.errno == libc::ENOENT => Ok(None),
