@@ -21,6 +21,10 @@ pub(super) const OPTIONS: u16 = 2;
 /// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
 
+/// Instead of a discipline's number: that of the discipline in its place, or one that the kernel chooses. A
+/// device has 32,767 of the latter.
+pub const AUTOMATIC: u32 = 0;
+
 const FQ_CODEL: &str = "fq_codel";
 /// The default limit of `fq_codel`, in packets.
 const FQ_CODEL_PACKETS: u64 = 10_240;
@@ -217,12 +221,12 @@ fn codel_time(us: u32) -> u32 {
 }
 
 /// Makes a discipline whose flows take turns, at a class. Reference: tc-fq_codel(8), RFC 8290.
-pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest {
+pub fn fq_codel(device: Index, class: u32, handle: u32, codel: &FairCodel) -> NetlinkRequest {
     let options = codel.attributes(|us| us).flat_map(|(kind, value)| {
         [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value.to_ne_bytes()].concat()
     });
     let options = options.collect();
-    make(device, &Qdisc { handle: 0, parent: class, kind: FQ_CODEL.to_owned(), options })
+    make(device, &Qdisc { handle, parent: class, kind: FQ_CODEL.to_owned(), options })
 }
 
 /// Returns whether this kernel knows a kind of discipline whose first option is a number. Changes nothing: it
@@ -254,13 +258,11 @@ impl Room {
     }
 }
 
-/// Makes a first-in-first-out queue at a class.
-pub fn fifo(device: Index, class: u32, room: Room) -> NetlinkRequest {
+/// Makes a first-in-first-out queue at a class, or changes the one there. `handle` is its number, or
+/// [`AUTOMATIC`].
+pub fn fifo(device: Index, class: u32, handle: u32, room: Room) -> NetlinkRequest {
     let (kind, options) = room.options();
-    make(
-        device,
-        &Qdisc { handle: 0, parent: class, kind: kind.to_owned(), options: options.to_vec() },
-    )
+    make(device, &Qdisc { handle, parent: class, kind: kind.to_owned(), options: options.to_vec() })
 }
 
 #[cfg(test)]
