@@ -32,7 +32,7 @@ fn keeps(policy: &Policy) -> Result<(), String> {
     }
     let mut classes = policy.hierarchy.classes();
     if let Some((_, class)) =
-        classes.find(|(id, _)| policy.flows(*id) == Flows::Fair || policy.congestion(*id).is_some())
+        classes.find(|(id, _)| policy.flows(*id) != Flows::Together || policy.congestion(*id).is_some())
     {
         let name = &class.name;
         return Err(format!(

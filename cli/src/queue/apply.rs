@@ -50,7 +50,7 @@ use unisono_linux::{interrupt, poll};
 
   [class.office.mail]               # a class inside another class
   limit = \"64KiB\"                   # how much may wait; or packets = 100
-  flows = \"fair\"                    # the flows in the class take turns
+  flows = \"fair\"                    # the flows in the class take turns; or fair = \"host\": its hosts
   ecn = \"5ms\"                       # mark packets that waited longer, for senders with ECN
   match = [{ address = \"10.0.0.0/8\", port = [8000, 8010] }, { priority = 6 }]
 
@@ -74,8 +74,8 @@ cgroup, priority and mark):
   dscp            a number or a name (cs0 to cs7, af11 to af43, ef)
   vlan            the number of the outermost tag
   mac             of the same end as address and port, as in \"02:00:5e:10:00:01\"
-examples/policies has more policies. `flows` and `ecn` need --backend interposed, or a kernel with \
-fq_codel. Where the kernel has fq_codel, flows of a class take turns in any case, unless the class \
+examples/policies has more policies. `fair = \"host\"` needs --backend interposed. `flows` and `ecn` need \
+that, or a kernel with fq_codel. Where the kernel has fq_codel, flows of a class take turns in any case, unless the class \
 limits what may wait.
 
 With --direction in the policy is for packets that the device receives. They wait in a device \

@@ -204,3 +204,13 @@ pub(crate) fn refuse_sockets(policy: &Policy, place: &str) -> Result<(), Error> 
     );
     Err(Error::BackendUnsupported { what })
 }
+
+/// Fails if hosts take turns in a class of the policy, for a backend that cannot have them do so.
+pub(crate) fn refuse_hosts(policy: &Policy) -> Result<(), Error> {
+    let Some(class) = policy.class_of_hosts() else { return Ok(()) };
+    let what = format!(
+        "class `{class}`: hosts take turns (`fair`) with --backend interposed only; apply the policy there, or have flows \
+         take turns: flows = \"fair\""
+    );
+    Err(Error::BackendUnsupported { what })
+}

@@ -14,6 +14,7 @@ use crate::backends;
 use crate::cpu::below;
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide};
+use serde::de::IgnoredAny;
 use std::fs;
 use unisono_fairqueue::{Matcher, Policy};
 use unisono_linux::affinity::Tid;
@@ -56,7 +57,7 @@ pub fn group_of_class<'a>(policy: &'a Policy, class: &str) -> Result<&'a str, St
 /// Returns the policy in force at a side of a device.
 pub fn policy_in_force(side: &LinkSide) -> Result<Policy, Error> {
     let (_, journal) = Journal::find(side)?;
-    let record = journal.header()?;
+    let record = journal.read::<IgnoredAny>()?;
     let record = record.ok_or_else(|| Error::NoPolicy { device: side.to_string() })?;
     Ok(Policy::parse(&record.policy)?)
 }

@@ -64,6 +64,7 @@ mod queue_cpu;
 mod queue_disk;
 mod queue_forwarded;
 mod queue_framing;
+mod queue_hosts;
 mod queue_in;
 mod queue_interposed;
 mod queue_interposed_device;
@@ -147,6 +148,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("queue_forwarded", queue_forwarded::TESTS),
     ("queue_framing", queue_framing::TESTS),
     ("queue_in", queue_in::TESTS),
+    ("queue_hosts", queue_hosts::TESTS),
     ("queue_interposed", queue_interposed::TESTS),
     ("queue_interposed_device", queue_interposed_device::TESTS),
     ("queue_interposed_process", queue_interposed_process::TESTS),

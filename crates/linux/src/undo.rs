@@ -25,7 +25,7 @@ use crate::read;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -148,6 +148,21 @@ impl UndoDirectory {
     /// Reads the text of a file; `None` if it does not exist. Fails with `PermissionDenied` if other users
     /// could have written the file, or if it is a link or not a regular file.
     pub fn read(&self, name: &str) -> io::Result<Option<String>> {
+        let Some(file) = self.open(name)? else { return Ok(None) };
+        as_text(read::all(file, MAX_JOURNAL_BYTES)?).map(Some)
+    }
+
+    /// Reads the first line of a file as [`Self::read`] reads the file, without its line end.
+    pub fn read_first_line(&self, name: &str) -> io::Result<Option<String>> {
+        let Some(file) = self.open(name)? else { return Ok(None) };
+        let mut line = Vec::new();
+        BufReader::new(file.take(MAX_JOURNAL_BYTES)).read_until(b'\n', &mut line)?;
+        line.pop_if(|last| *last == b'\n');
+        as_text(line).map(Some)
+    }
+
+    /// Opens a file for reading. Returns `None` if it does not exist.
+    fn open(&self, name: &str) -> io::Result<Option<File>> {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);
         let mut options = OpenOptions::new();
@@ -170,8 +185,7 @@ impl UndoDirectory {
         if found.mode() & 0o022 != 0 {
             return Err(refused(&path, "may be written by other users"));
         }
-        let bytes = read::all(file, MAX_JOURNAL_BYTES)?;
-        String::from_utf8(bytes).map(Some).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+        Ok(Some(file))
     }
 
     /// Makes the directory if it is missing; it may be gone again before the next call.
@@ -210,16 +224,29 @@ impl UndoDirectory {
     /// Only for the holder of the [lock](Self::lock): its next holder removes unfinished files. An error
     /// leaves no change.
     pub fn prepare(&self, name: &str, bytes: &[u8]) -> io::Result<PreparedFile> {
-        let directory = self.make()?;
-        let place = directory.path().join(name);
-        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-        let prepared =
-            PreparedFile { beside: directory.path().join(format!("{name}.{number}{UNFINISHED}")), place };
+        let prepared = self.prepared(name)?;
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(&prepared.beside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         Ok(prepared)
+    }
+
+    /// Keeps the contents that a file has now, whatever is written under its name later, until
+    /// [`PreparedFile::commit`] brings them back. It is a hard link, so it takes no space. Otherwise as
+    /// [`Self::prepare`].
+    pub fn prepare_present(&self, name: &str) -> io::Result<PreparedFile> {
+        let prepared = self.prepared(name)?;
+        fs::hard_link(&prepared.place, &prepared.beside)?;
+        Ok(prepared)
+    }
+
+    /// Returns a new temporary name for a file.
+    fn prepared(&self, name: &str) -> io::Result<PreparedFile> {
+        let directory = self.make()?;
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let beside = directory.path().join(format!("{name}.{number}{UNFINISHED}"));
+        Ok(PreparedFile { beside, place: directory.path().join(name) })
     }
 
     /// Renames a file, which needs no space. After an error nothing has changed.
@@ -303,6 +330,10 @@ fn is_same(held: &File, path: &Path) -> bool {
     let number = |found: fs::Metadata| (found.dev(), found.ino());
     let (held, there) = (held.metadata().map(number), fs::symlink_metadata(path).map(number));
     matches!((held, there), (Ok(held), Ok(there)) if held == there)
+}
+
+fn as_text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 fn refused(path: &Path, why: &str) -> io::Error {
@@ -474,6 +505,10 @@ mod tests {
         assert_eq!(directory.read("a").expect("it is ours").as_deref(), Some("before"));
         prepared.commit().expect("a rename");
         assert_eq!(directory.read("a").expect("it is ours").as_deref(), Some("after"));
+        let present = directory.prepare_present("a").expect("a link");
+        directory.write("a", b"later").expect("there is room");
+        present.commit().expect("a rename");
+        assert_eq!(directory.read_first_line("a").expect("it is ours").as_deref(), Some("after"));
         drop(directory.prepare("a", b"given up").expect("there is room"));
         assert_eq!(directory.files("").expect("it is ours"), ["a"]);
         std::mem::forget(directory.prepare("a", b"of a process that was killed").expect("there is room"));

@@ -321,7 +321,7 @@ pub fn running() -> Result<Vec<Running>, Error> {
         if let Some(record) = journal.read::<FrozenGroups>()?.filter(|record| record.author.lives()) {
             all.push(Running {
                 keeper: record.author,
-                device: Some(record.device).filter(|device| !device.is_empty()),
+                device: Some(record.device.clone()).filter(|device| !device.is_empty()),
                 policy: record.policy,
             });
         }

@@ -18,7 +18,7 @@ pub(super) fn check(policy: &Policy) -> Result<(), DiskError> {
             "a `limit` of packets, and no request of a disk may be dropped"
         } else if class.order == Order::Deadline {
             "order = \"deadline\", which is for packets (for a disk write a `deadline` into [disk.CLASS])"
-        } else if policy.flows(id) == Flows::Fair || policy.congestion(id).is_some() {
+        } else if policy.flows(id) != Flows::Together || policy.congestion(id).is_some() {
             "`flows` or `ecn`, which are for packets"
         } else {
             continue;

@@ -14,6 +14,7 @@
 
 use super::flows::{FlowHash, FlowNumber};
 use super::parse::{FragmentPosition, Malformed, ParsedFrame, ParsedPacket, parse};
+use super::translations::Translations;
 use std::net::IpAddr;
 use unisono_fairqueue::{ClassId, Dscp, Facts, Flows, IpProtocol, MacAddress, Policy};
 
@@ -105,6 +106,7 @@ pub struct Classifier {
     fragments: [Option<(Fragmented, ClassId)>; REMEMBERED],
     next: usize,
     flows: FlowHash,
+    translations: Translations,
 }
 
 /// The fields that all fragments of a packet share.
@@ -118,7 +120,20 @@ struct Fragmented {
 
 impl Classifier {
     pub fn new(named: Named) -> Self {
-        Self { named, fragments: [None; REMEMBERED], next: 0, flows: FlowHash::default() }
+        let (flows, translations) = (FlowHash::default(), Translations::default());
+        Self { named, fragments: [None; REMEMBERED], next: 0, flows, translations }
+    }
+
+    /// Begins anew with the named values of another policy.
+    pub(super) fn change(&mut self, named: Named) {
+        let translations = std::mem::take(&mut self.translations);
+        *self = Self { translations, ..Self::new(named) };
+    }
+
+    /// Replaces the hosts behind translated addresses. Returns the previous ones, so that another thread can
+    /// free them.
+    pub(super) fn translate(&mut self, translations: Translations) -> Translations {
+        std::mem::replace(&mut self.translations, translations)
     }
 
     /// Returns the class of a frame that still has the tag.
@@ -143,9 +158,24 @@ impl Classifier {
             ParsedFrame::Ip(packet) => packet,
             ParsedFrame::Other(_) => return Ok((policy.class_of(&sender), FlowNumber::default())),
         };
+        let (source_port, destination_port) = packet.ports.unzip();
+        let facts = Facts {
+            source: Some(packet.source),
+            destination: Some(packet.destination),
+            source_port,
+            destination_port,
+            protocol: Some(IpProtocol(packet.protocol)),
+            dscp: Some(Dscp::of_field(packet.service)),
+            ..sender
+        };
         let flow = |class| match policy.flows(class) {
             Flows::Fair => self.flows.flow(&packet),
             Flows::Together => FlowNumber::default(),
+            Flows::Hosts | Flows::Receivers => {
+                let host = policy.host(class, &facts).unwrap_or(packet.source);
+                let is_sender = host == packet.source;
+                self.flows.host(if is_sender { self.translations.sender(&packet) } else { host })
+            }
         };
         let fragmented = packet.fragment.map(|(identification, part)| {
             let ParsedPacket { source, destination, protocol, .. } = packet;
@@ -156,16 +186,7 @@ impl Classifier {
         {
             return Ok((*class, flow(*class)));
         }
-        let (source_port, destination_port) = packet.ports.unzip();
-        let class = policy.class_of(&Facts {
-            source: Some(packet.source),
-            destination: Some(packet.destination),
-            source_port,
-            destination_port,
-            protocol: Some(IpProtocol(packet.protocol)),
-            dscp: Some(Dscp::of_field(packet.service)),
-            ..sender
-        });
+        let class = policy.class_of(&facts);
         let flow = flow(class);
         if let Some((packet_key, FragmentPosition::First)) = fragmented {
             self.fragments[self.next] = Some((packet_key, class));
@@ -272,6 +293,32 @@ mod tests {
         let mut other = frame(0, [0, 0], [1, 2]);
         other.splice(TAG_AT + TAG.., [0x81, 0, 0, 5, 8, 6, 0, 1]);
         assert_eq!(name(&mut classifier, &policy, &other), "vlan", "ARP in a VLAN");
+    }
+
+    #[test]
+    fn all_flows_of_a_host_are_one_flow_where_hosts_take_turns() {
+        let policy = |fair: &str| {
+            Policy::parse(&format!("rate = \"1mbit\"\ndefault = \"rest\"\n[class.rest]\nfair = \"{fair}\"\n"))
+                .expect("a sound policy")
+        };
+        let mut classifier = Classifier::new(Named::from_policy(&policy("flow")).expect("none"));
+        let mut flow = |fair: &str, frame: &[u8]| {
+            classifier.class_and_flow(&policy(fair), frame).expect("well formed").1
+        };
+        let one = frame(0, [0, 0], [1, 2]);
+        let other_port = frame(0, [0, 0], [9, 2]);
+        let (mut other_sender, mut other_receiver) = (one.clone(), one.clone());
+        other_sender[33] += 1;
+        other_receiver[37] += 1;
+        for (fair, is_one) in [
+            ("flow", [false, false, false]),
+            ("host", [true, false, true]),
+            ("receiver", [true, true, false]),
+        ] {
+            let seen = [&other_port, &other_sender, &other_receiver]
+                .map(|other| flow(fair, other) == flow(fair, &one));
+            assert_eq!(seen, is_one, "{fair}");
+        }
     }
 
     #[test]

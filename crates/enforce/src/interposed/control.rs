@@ -3,6 +3,7 @@
 //! root may connect to it. Between the guard and the worker, requests also have numbers
 //! ([`super::control_channel`]).
 
+use super::translations::Translations;
 use crate::backend::Counters;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -31,6 +32,10 @@ pub(super) enum QueueRequest {
     #[serde(rename = "carry")]
     SetMtu {
         mtu: u32,
+    },
+    /// Distinguish the hosts behind these translated addresses from now on. Sent to the worker only.
+    Translate {
+        translations: Translations,
     },
     End,
     /// End because another backend has come into force. Unlike with `End`, the process that asks holds the

@@ -29,13 +29,14 @@ use super::request_thread::RequestThread;
 use super::restore::{BeforeQueue, kill_and_restore, restore, socket_path};
 use super::sandbox;
 use super::sender::{self, GroupTags, load, named_values};
+use super::translations::Translations;
 use super::urgency;
 use super::worker::{Worker, WorkerParts};
 use super::{FramePathName, INTERPOSED_BACKEND};
 use crate::containers;
 use crate::device_kind;
 use crate::error::interposed::{Error, failed};
-use crate::journal::{Journal, Phase, Record};
+use crate::journal::{Journal, Phase, Record, RecordHeader};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -80,7 +81,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
         Some(number) => journal.lock_passed_on(number)?,
         None => journal.lock()?,
     });
-    if let Some(there) = journal.header()?.filter(Record::is_in_force) {
+    if let Some(there) = journal.header()?.filter(RecordHeader::is_in_force) {
         return Err(Error::Taken { device: options.device.clone(), backend: there.backend });
     }
     kill_and_restore(&journal, &options.device)?;
@@ -197,6 +198,8 @@ fn set_up_and_run(
         journal,
         record,
         namespace: Namespace::of_this_process().map_err(failed("look at this network namespace"))?,
+        has_hosts: policy.class_of_hosts().is_some(),
+        translations: Translations::default(),
     };
     guard.run()
 }
@@ -223,6 +226,10 @@ struct QueueGuard<'a> {
     journal: &'a Journal,
     record: &'a mut Record<BeforeQueue>,
     namespace: Namespace,
+    /// Whether hosts take turns in a class of the policy.
+    has_hosts: bool,
+    /// The hosts behind translated addresses that the worker knows.
+    translations: Translations,
 }
 
 impl QueueGuard<'_> {
@@ -267,6 +274,7 @@ impl QueueGuard<'_> {
             }
             if now >= next_check {
                 self.refresh_groups();
+                self.refresh_translations();
                 next_check = now + CHECK_INTERVAL;
                 if self.namespace.is_unused_by_others(self.worker.process()) {
                     return self.stop_worker();
@@ -282,6 +290,9 @@ impl QueueGuard<'_> {
             QueueRequest::End | QueueRequest::Retire => return true,
             QueueRequest::SetMtu { .. } => {
                 Ok(QueueReply::Refused { why: "the device says how long packets are".to_owned() })
+            }
+            QueueRequest::Translate { .. } => {
+                Ok(QueueReply::Refused { why: "the kernel says which addresses are translated".to_owned() })
             }
             QueueRequest::Live => {
                 self.master.request(&question, WORKER_TIMEOUT).map(|answer| self.with_kernel_drops(answer))
@@ -334,6 +345,7 @@ impl QueueGuard<'_> {
             return Err(back.err().unwrap_or(error));
         }
         (self.named, self.groups) = (named, groups);
+        self.has_hosts = policy.class_of_hosts().is_some();
         *self.record = record;
         Ok(())
     }
@@ -390,6 +402,22 @@ impl QueueGuard<'_> {
             && sender::attach(self.netlink, self.device.index, &program).is_ok()
         {
             self.groups = groups;
+        }
+    }
+
+    /// Tells the worker about the hosts behind translated addresses, if they have changed. After a failure,
+    /// the next check tries again.
+    fn refresh_translations(&mut self) {
+        if !self.has_hosts {
+            return;
+        }
+        let Ok(translations) = Translations::read() else { return };
+        if translations == self.translations {
+            return;
+        }
+        let request = QueueRequest::Translate { translations: translations.clone() };
+        if matches!(self.master.request(&request, WORKER_TIMEOUT), Ok(QueueReply::Done)) {
+            self.translations = translations;
         }
     }
 

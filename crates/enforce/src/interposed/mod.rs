@@ -47,6 +47,7 @@ mod request_thread;
 mod restore;
 mod sandbox;
 mod sender;
+mod translations;
 mod urgency;
 mod worker;
 
@@ -232,7 +233,7 @@ impl Interposed {
         let record = Journal::for_device(&self.options.device)?.read::<serde_json::Value>()?;
         match record {
             Some(record) if record.backend != INTERPOSED_BACKEND => {
-                Err(Error::Taken { device: self.device_name(), backend: record.backend })
+                Err(Error::Taken { device: self.device_name(), backend: record.backend.clone() })
             }
             record => Ok(record),
         }
@@ -240,7 +241,7 @@ impl Interposed {
 
     /// Returns the journal's record, if the queue is in force.
     fn in_force(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
-        Ok(self.record()?.filter(Record::is_in_force))
+        Ok(self.record()?.filter(|record| record.is_in_force()))
     }
 
     /// Returns the options of the queue in a record, or `None` if an earlier version wrote the record.

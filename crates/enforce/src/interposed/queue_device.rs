@@ -65,7 +65,8 @@ impl QueueDevice {
                 switch_on(netlink, queue, mtu)?;
                 // the pair's own ring holds 256 frames, fewer than four large segments of TCP are cut into;
                 // since Linux 6.16 this queue before the ring holds the excess
-                netlink.run(&[qdisc::fifo(queue, qdisc::ROOT, qdisc::Room::Packets(QUEUE))])?;
+                let room = qdisc::Room::Packets(QUEUE);
+                netlink.run(&[qdisc::fifo(queue, qdisc::ROOT, qdisc::AUTOMATIC, room)])?;
                 Ok(Self::AfXdp { far, home, sockets, queue })
             }
         }

@@ -17,6 +17,7 @@ use super::classify::Named;
 use super::control::{QueueReply, QueueRequest};
 use super::control_channel::ControlChannel;
 use super::engine::{EngineChange, ReplacedParts};
+use super::translations::Translations;
 use super::{sandbox, urgency};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,6 +31,7 @@ pub(super) enum WorkerOrder {
     Live,
     Change(Box<EngineChange>, Named),
     SetMtu(u32),
+    Translate(Translations),
     /// The last order; its reply follows when the queue is empty.
     End,
 }
@@ -37,6 +39,7 @@ pub(super) enum WorkerOrder {
 pub(super) enum WorkerReply {
     Answer(QueueReply),
     Changed(Box<ReplacedParts>),
+    Translated(Translations),
 }
 
 /// The worker's end of the channels between the two threads.
@@ -127,12 +130,18 @@ impl RequestThread {
     fn pass_on_reply(&mut self) -> io::Result<()> {
         match self.replies.recv().map_err(|_| io::ErrorKind::BrokenPipe)? {
             WorkerReply::Answer(answer) => self.channel.send_reply(&answer),
-            WorkerReply::Changed(replaced) => {
-                let answered = self.channel.send_reply(&QueueReply::Done);
-                drop(replaced);
-                answered
-            }
+            WorkerReply::Changed(replaced) => self.done(replaced),
+            WorkerReply::Translated(replaced) => self.done(replaced),
         }
+    }
+}
+
+impl RequestThread {
+    /// Reports success, and frees the parts that the worker no longer needs.
+    fn done(&mut self, replaced: impl Sized) -> io::Result<()> {
+        let answered = self.channel.send_reply(&QueueReply::Done);
+        drop(replaced);
+        answered
     }
 }
 
@@ -147,6 +156,7 @@ fn order(question: QueueRequest) -> Result<WorkerOrder, String> {
     Ok(match question {
         QueueRequest::Live => WorkerOrder::Live,
         QueueRequest::SetMtu { mtu } => WorkerOrder::SetMtu(mtu),
+        QueueRequest::Translate { translations } => WorkerOrder::Translate(translations),
         QueueRequest::End | QueueRequest::Retire => WorkerOrder::End,
         QueueRequest::Apply { policy } => {
             let policy = Policy::parse(&policy).map_err(|error| error.to_string())?;

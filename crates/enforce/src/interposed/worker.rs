@@ -260,11 +260,14 @@ impl<W: FramePath> Worker<W> {
             WorkerOrder::Live => WorkerReply::Answer(self.live(now)),
             WorkerOrder::Change(change, named) => match self.engine.change(*change) {
                 Ok(replaced) => {
-                    self.classifier = Classifier::new(named);
+                    self.classifier.change(named);
                     WorkerReply::Changed(Box::new(replaced))
                 }
                 Err(error) => WorkerReply::Answer(QueueReply::Refused { why: error.to_string() }),
             },
+            WorkerOrder::Translate(translations) => {
+                WorkerReply::Translated(self.classifier.translate(translations))
+            }
             WorkerOrder::SetMtu(mtu) => {
                 self.way.set_mtu(mtu);
                 WorkerReply::Answer(QueueReply::Done)

@@ -27,7 +27,6 @@ pub use record::{Phase, Record, RecordHeader};
 pub use senders::SenderNumbers;
 pub use side::LinkSide;
 
-use record::{FORMAT, boot};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use side::{Devices, NumberedSide};
@@ -229,7 +228,7 @@ impl Journal {
         for ending in [ENDING, PENDING] {
             for (_, journal) in Self::files("", ending)? {
                 let Some((namespace, _)) = journal.name_parts() else { continue };
-                let Some(record) = journal.read_any()? else { continue };
+                let Some(record) = journal.header_of_any()? else { continue };
                 let is_gone = match namespace == here {
                     true => record.is_of_other_namespace(),
                     false if record.author.lives() => false,
@@ -304,30 +303,38 @@ impl Journal {
     /// Reads the record. Returns `None` if there is no journal, if it is from an earlier boot, or if it is
     /// from a network namespace that no longer exists and whose number this thread's namespace now has.
     pub fn read<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
-        let Some(record) = self.read_any()? else { return Ok(None) };
-        let is_here = self
-            .name_parts()
-            .is_some_and(|(namespace, _)| side::namespace().is_ok_and(|here| here == namespace));
-        Ok(Some(record).filter(|record| !(is_here && record.is_of_other_namespace())))
+        Ok(self.read_any()?.filter(|record| !self.is_of_gone_namespace(record)))
     }
 
-    /// Reads the record as [`Self::read`] does, without the state that its backend restores. That state has
-    /// an entry for each class.
+    /// Reads the header of the record that [`Self::read`] returns: one line, however many classes there are.
     pub fn header(&self) -> Result<Option<RecordHeader>, JournalError> {
-        self.read()
+        Ok(self.header_of_any()?.filter(|header| !self.is_of_gone_namespace(header)))
     }
 
     /// Reads the record as [`Self::read`] does, whichever network namespace wrote it; but still returns
     /// `None` for a record from an earlier boot.
     pub(crate) fn read_any<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
         let text = self.directory().read(self.name()).map_err(failed("read", &self.path))?;
-        let Some(text) = text else { return Ok(None) };
-        let form = |why: String| JournalError::Form { path: self.path.clone(), why };
-        let record: Record<B> = serde_json::from_str(&text).map_err(|error| form(error.to_string()))?;
-        if record.format != FORMAT {
-            return Err(form(format!("its format is {:?}", record.format)));
-        }
-        Ok(Some(record).filter(|record| record.boot == boot()))
+        let record = text.map(|text| Record::parse(&text)).transpose().map_err(|why| self.form(why))?;
+        Ok(record.filter(|record: &Record<B>| record.is_of_this_boot()))
+    }
+
+    /// Reads the header of the record that [`Self::read_any`] returns.
+    fn header_of_any(&self) -> Result<Option<RecordHeader>, JournalError> {
+        let line = self.directory().read_first_line(self.name()).map_err(failed("read", &self.path))?;
+        let header = line.map(|line| RecordHeader::parse(&line)).transpose().map_err(|why| self.form(why))?;
+        Ok(header.filter(RecordHeader::is_of_this_boot))
+    }
+
+    fn form(&self, why: String) -> JournalError {
+        JournalError::Form { path: self.path.clone(), why }
+    }
+
+    fn is_of_gone_namespace(&self, header: &RecordHeader) -> bool {
+        let is_here = self
+            .name_parts()
+            .is_some_and(|(namespace, _)| side::namespace().is_ok_and(|here| here == namespace));
+        is_here && header.is_of_other_namespace()
     }
 
     /// Writes the record, and flushes it before it returns. The caller must hold the [lock](Self::lock). On
@@ -339,8 +346,13 @@ impl Journal {
     /// Writes the future contents of the journal into a file beside it, so that [`Self::commit`] at the end
     /// of the change needs no space in the file system. On an error nothing has changed.
     pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<PreparedFile, JournalError> {
-        let text = serde_json::to_string(record).expect("serializes because its keys are texts");
+        let text = record.to_text().expect("serializes because its keys are texts");
         self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))
+    }
+
+    /// Keeps the present contents of the journal beside it, as [`Self::prepare`] does with future contents.
+    pub fn prepare_present(&self) -> Result<PreparedFile, JournalError> {
+        self.directory().prepare_present(self.name()).map_err(failed("link", &self.path))
     }
 
     /// Replaces the journal by a prepared file. On an error the old record is still there.
@@ -386,6 +398,25 @@ mod tests {
         journal.remove().expect("it is there");
         journal.remove().expect("twice is no error");
         assert_eq!(journal.read::<u32>().expect("none is no error"), None);
+    }
+
+    #[test]
+    fn the_header_is_read_alone_and_a_journal_of_one_line_as_well() {
+        let (_directory, journal) = journal();
+        let record = Record::new("kernel", "eth0", 3, "rate = \"1mbit\"", vec![5_u32]).in_force();
+        journal.write(&record).expect("there is room");
+        let text = fs::read_to_string(journal.path()).expect("it is there");
+        let (header, body) = text.split_once('\n').expect("two lines");
+        // the header is sound, and the rest is not
+        fs::write(journal.path(), format!("{header}\n{{")).expect("there is room");
+        assert_eq!(journal.header().expect("one line").as_ref(), Some(&*record));
+        assert!(journal.read::<Vec<u32>>().is_err());
+        // as earlier versions wrote it
+        let of_one_line =
+            format!("{},{}", header.trim_end_matches('}'), body.trim_start_matches('{').trim_end());
+        fs::write(journal.path(), of_one_line).expect("there is room");
+        assert_eq!(journal.header().expect("one line").as_ref(), Some(&*record));
+        assert_eq!(journal.read().expect("it is sound"), Some(record));
     }
 
     #[test]

@@ -1,18 +1,20 @@
 //! The contents of a journal: the changing process, the phase of the change, and the state to restore.
 
 use super::senders::SenderNumbers;
-use serde::de::IgnoredAny;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use unisono_linux::network_namespace;
 use unisono_linux::undo::Author;
 
 pub(super) const FORMAT: &str = "unisono-queue-1";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The contents of a journal. `B` is the state that its backend restores.
+/// What a record says of a policy without the policy itself: the first line of a journal.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Record<B> {
+pub struct RecordHeader {
     pub(super) format: String,
     /// The id of the boot in which the record was written. After a reboot there is nothing to restore.
     pub(super) boot: String,
@@ -28,16 +30,41 @@ pub struct Record<B> {
     #[serde(flatten)]
     pub author: Author,
     pub phase: Phase,
-    /// The policy's text.
-    pub policy: String,
     /// The numbers of the control groups that the policy names, as packets of containers carry them.
     #[serde(default, skip_serializing_if = "SenderNumbers::is_empty")]
     pub(crate) senders: SenderNumbers,
+}
+
+/// The contents of a journal. `B` is the state that its backend restores. Both the policy and that state grow
+/// with the number of classes, so they are a line of their own, which most commands do not read.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Record<B> {
+    header: RecordHeader,
+    /// The policy's text.
+    pub policy: String,
     pub before: B,
 }
 
-/// A record without the state that its backend restores.
-pub type RecordHeader = Record<IgnoredAny>;
+/// The second line of a journal.
+#[derive(Serialize, Deserialize)]
+struct RecordBody<'a, B> {
+    policy: Cow<'a, str>,
+    before: B,
+}
+
+impl<B> Deref for Record<B> {
+    type Target = RecordHeader;
+
+    fn deref(&self) -> &RecordHeader {
+        &self.header
+    }
+}
+
+impl<B> DerefMut for Record<B> {
+    fn deref_mut(&mut self) -> &mut RecordHeader {
+        &mut self.header
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,32 +73,19 @@ pub enum Phase {
     Holds,
 }
 
-impl<B> Record<B> {
-    /// Returns the record of a change that this process is about to begin.
-    pub fn new(backend: &str, device: &str, index: u32, policy: &str, before: B) -> Self {
-        Self {
-            format: FORMAT.to_owned(),
-            boot: boot(),
-            namespace: network_namespace::cookie(),
-            backend: backend.to_owned(),
-            device: device.to_owned(),
-            index,
-            author: Author::this_process(),
-            phase: Phase::Changing,
-            policy: policy.to_owned(),
-            senders: SenderNumbers::default(),
-            before,
+impl RecordHeader {
+    /// Parses the first line of a journal.
+    pub(super) fn parse(line: &str) -> Result<Self, String> {
+        let header: Self = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        match header.format.as_str() {
+            FORMAT => Ok(header),
+            other => Err(format!("its format is {other:?}")),
         }
     }
 
-    pub(crate) fn with_senders(mut self, senders: &SenderNumbers) -> Self {
-        self.senders.clone_from(senders);
-        self
-    }
-
-    pub fn in_force(mut self) -> Self {
-        self.phase = Phase::Holds;
-        self
+    /// Returns whether the record was written in this boot.
+    pub(super) fn is_of_this_boot(&self) -> bool {
+        self.boot == boot()
     }
 
     /// Returns whether the record was written in another network namespace than this thread's.
@@ -85,6 +99,53 @@ impl<B> Record<B> {
     /// the lock (PROTOCOL.md).
     pub(crate) fn is_in_force(&self) -> bool {
         self.phase == Phase::Holds && self.author.lives()
+    }
+}
+
+impl<B> Record<B> {
+    /// Returns the record of a change that this process is about to begin.
+    pub fn new(backend: &str, device: &str, index: u32, policy: &str, before: B) -> Self {
+        let header = RecordHeader {
+            format: FORMAT.to_owned(),
+            boot: boot(),
+            namespace: network_namespace::cookie(),
+            backend: backend.to_owned(),
+            device: device.to_owned(),
+            index,
+            author: Author::this_process(),
+            phase: Phase::Changing,
+            senders: SenderNumbers::default(),
+        };
+        Self { header, policy: policy.to_owned(), before }
+    }
+
+    pub(crate) fn with_senders(mut self, senders: &SenderNumbers) -> Self {
+        self.senders.clone_from(senders);
+        self
+    }
+
+    pub fn in_force(mut self) -> Self {
+        self.phase = Phase::Holds;
+        self
+    }
+}
+
+impl<B: Serialize> Record<B> {
+    /// Returns the text of a journal with this record.
+    pub(super) fn to_text(&self) -> serde_json::Result<String> {
+        let body = RecordBody { policy: Cow::Borrowed(&self.policy), before: &self.before };
+        Ok(format!("{}\n{}\n", serde_json::to_string(&self.header)?, serde_json::to_string(&body)?))
+    }
+}
+
+impl<B: DeserializeOwned> Record<B> {
+    /// Parses the text of a journal. Earlier versions wrote everything into one line.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+        let header = RecordHeader::parse(first)?;
+        let body = if rest.is_empty() { first } else { rest };
+        let body: RecordBody<'_, B> = serde_json::from_str(body).map_err(|error| error.to_string())?;
+        Ok(Self { header, policy: body.policy.into_owned(), before: body.before })
     }
 }
 

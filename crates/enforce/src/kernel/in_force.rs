@@ -9,7 +9,7 @@
 //! Cost: the kernel describes a class with its queue in some microseconds.
 
 use super::site::HostDevice;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use unisono_linux::netlink::Refused;
 use unisono_linux::netlink::htb::{self, ByteRate, HtbClass};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
@@ -26,6 +26,8 @@ const MAX_QUANTUM_DEVIATION: f64 = 1e-2;
 pub(super) struct ClassesInForce {
     classes: HashMap<u32, HtbClass>,
     leaves: HashMap<u32, Qdisc>,
+    /// The numbers of all disciplines.
+    handles: HashSet<u32>,
 }
 
 impl ClassesInForce {
@@ -36,10 +38,11 @@ impl ClassesInForce {
             _ => class,
         };
         let classes = htb::classes(&mut host.socket, host.queue)?.into_iter().map(own_parent);
-        let leaves = qdisc::of_device(&mut host.socket, host.queue)?.into_iter();
+        let leaves = qdisc::of_device(&mut host.socket, host.queue)?;
         Ok(Self {
+            handles: leaves.iter().map(|leaf| leaf.handle).collect(),
             classes: classes.map(|class| (class.number, class)).collect(),
-            leaves: leaves.map(|leaf| (leaf.parent, leaf)).collect(),
+            leaves: leaves.into_iter().map(|leaf| (leaf.parent, leaf)).collect(),
         })
     }
 
@@ -58,6 +61,11 @@ impl ClassesInForce {
 
     pub(super) fn class(&self, number: u32) -> Option<&HtbClass> {
         self.classes.get(&number)
+    }
+
+    /// Returns the number for a new discipline: the `wanted` one, unless another discipline has it.
+    pub(super) fn free_handle(&self, wanted: u32) -> u32 {
+        if self.handles.contains(&wanted) { qdisc::AUTOMATIC } else { wanted }
     }
 
     /// Returns the discipline of the queue of this leaf.

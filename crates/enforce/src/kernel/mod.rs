@@ -38,7 +38,7 @@ mod steps;
 pub use fair::{BPF, FairQueue};
 
 use crate::backend::{
-    Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, SocketShare, refuse_sockets,
+    Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, SocketShare, refuse_hosts, refuse_sockets,
 };
 use crate::containers;
 use crate::error::Error;
@@ -183,6 +183,7 @@ impl Kernel {
         before: Option<&BeforeKernel>,
         known: &GroupNumbers,
     ) -> Result<PlannedPolicy, Error> {
+        refuse_hosts(policy)?;
         let tree = &policy.hierarchy;
         if htb_classes::levels(policy) > htb::MAX_LEVELS {
             let max_depth = htb::MAX_LEVELS - 1;
@@ -452,8 +453,7 @@ impl Backend for Kernel {
         let mut host = self.site.host()?;
         let journal = self.site.journal()?;
         let record = self.record(&journal)?.ok_or_else(|| self.site.no_policy())?;
-        let is_settled = record.phase == Phase::Holds && record.index == host.link.index.0 && host.has_queue;
-        let record = if is_settled {
+        let record = if host.is_settled(&record) {
             record
         } else {
             let _lock = journal.lock()?;
@@ -546,7 +546,7 @@ impl Backend for Kernel {
         let mut holds = changing.clone().in_force();
         holds.before.clone_from(&then);
         let as_wanted = journal.prepare(&holds)?;
-        let as_before = held.as_ref().map(|held| journal.prepare(held)).transpose()?;
+        let as_before = held.as_ref().map(|_| journal.prepare_present()).transpose()?;
         journal.write(&changing)?;
         let steps = steps(&mut host, &wanted, held.as_ref().map(|held| &held.before), &then)?;
         let attached = containers::attach_to_all(&self.site.senders).map(|note| self.site.notes.extend(note));

@@ -111,21 +111,16 @@ pub(super) enum Root {
 
 /// Returns the discipline of a device. Fails if it must not be replaced, because it could not be restored.
 pub(super) fn root_qdisc(socket: &mut NetlinkSocket, device: &str, index: Index) -> Result<Root, Error> {
-    let all = qdisc::of_device(socket, index)?;
-    let Some(root) = all.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else {
-        return Ok(Root::Theirs(None));
-    };
+    let Some(root) = qdisc::root_of(socket, index)? else { return Ok(Root::Theirs(None)) };
     if root.handle == HANDLE && root.kind == "htb" {
         return Ok(Root::Ours);
     }
-    if root.handle == 0 {
-        return Ok(Root::Theirs(None));
-    }
+    let all = qdisc::of_device(socket, index)?;
     let has_more = all.iter().any(|qdisc| qdisc.parent & 0xffff_0000 == root.handle && qdisc.handle != 0);
     if has_more || !CLASSLESS.contains(&root.kind.as_str()) {
-        return Err(Error::Occupied { device: device.to_owned(), kind: root.kind.clone() });
+        return Err(Error::Occupied { device: device.to_owned(), kind: root.kind });
     }
-    Ok(Root::Theirs(Some(root.clone())))
+    Ok(Root::Theirs(Some(root)))
 }
 
 pub(super) fn restore(root: Option<&Qdisc>, index: Index) -> NetlinkRequest {

@@ -4,7 +4,7 @@
 use crate::containers;
 use crate::device_kind;
 use crate::error::Error;
-use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
+use crate::journal::{Journal, LinkSide, Phase, Record, RecordHeader, SenderNumbers};
 use serde::de::DeserializeOwned;
 use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::netlink::NetlinkSocket;
@@ -36,6 +36,11 @@ pub(crate) struct HostDevice {
 }
 
 impl HostDevice {
+    /// Returns whether a record describes this device and no command has left it half way.
+    pub(super) fn is_settled(&self, record: &RecordHeader) -> bool {
+        record.phase == Phase::Holds && record.index == self.link.index.0 && self.has_queue
+    }
+
     /// Returns whether the device may send packets of other hosts.
     pub(super) fn forwards(&self) -> bool {
         device_kind::forwards(&self.link, &self.links)
@@ -193,6 +198,8 @@ pub(crate) trait KernelBackend {
     fn recover(&mut self, journal: &Journal) -> Result<(), Error> {
         self.site().notes.clear();
         match self.site().host() {
+            // the rest of the record of thousands of classes takes milliseconds to read
+            Ok(host) if journal.header()?.is_some_and(|header| host.is_settled(&header)) => Ok(()),
             Ok(mut host) => self.recovered(&mut host, journal).map(drop),
             Err(Error::NoDevice { .. }) => self.forget_device(journal),
             Err(error) => Err(error),

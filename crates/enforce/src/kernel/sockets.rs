@@ -28,7 +28,7 @@ use unisono_fairqueue::{Policy, SocketClass, TrafficDirection};
 use unisono_linux::Errno;
 use unisono_linux::bpf::{SocketStorage, StorageScan};
 use unisono_linux::netlink::htb::{self, HtbStatistics};
-use unisono_linux::netlink::{NetlinkRequest, Refused};
+use unisono_linux::netlink::{NetlinkRequest, Refused, qdisc};
 
 /// Why a socket gets no leaf.
 #[derive(Debug, thiserror::Error)]
@@ -381,7 +381,8 @@ impl Kernel {
         let device = host.queue;
         let changed: Vec<&PlannedClass> = plan.iter().filter(is_new).collect();
         let classes = changed.iter().map(|planned| planned.request(device));
-        let requests = classes.chain(changed.iter().filter_map(|planned| planned.leaf_request(device)));
+        let leaves = changed.iter().filter_map(|planned| planned.leaf_request(device, qdisc::AUTOMATIC));
+        let requests = classes.chain(leaves);
         host.socket.run(&requests.collect::<Vec<_>>())?;
         *applied = Some(AppliedPlan { record: record.clone(), plan });
         Ok(())

@@ -22,6 +22,7 @@ pub use server::{GuardError, GuardServer};
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide};
 use crate::kernel::{AppliedPlan, HTB_BACKEND, Kernel, LeafRequest, ProgramName, ShareError};
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,7 +60,7 @@ impl SocketGuard {
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut policies = BTreeMap::new();
         for (side, journal) in Journal::all()? {
-            let record = journal.header()?;
+            let record = journal.read::<IgnoredAny>()?;
             let ours = record.filter(|record| record.backend == HTB_BACKEND);
             let Some(record) = ours.filter(|_| side.direction == TrafficDirection::Out) else { continue };
             let policy = match parsed.remove(&side).filter(|policy| policy.text == record.policy) {

@@ -49,7 +49,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
         if let Some(order) = class.order.as_ref().filter(|order| order.value == Order::Deadline) {
             return wrong(order.at, format!("class `{name}` has children; say the order at its leaves"));
         }
-        let flows = class.flows.as_ref().map(|flows| ("flows", flows.at));
+        let flows = class.flows.as_ref().map(|flows| (key_of(flows.value), flows.at));
         let congestion = class.congestion.as_ref().map(|most| ("ecn", most.at));
         let sockets = class.sockets.as_ref().map(|sockets| ("sockets", sockets.at));
         if let Some((key, at)) = flows.or(congestion).or(sockets) {
@@ -61,11 +61,14 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
     }
     for class in &classes {
         let is_by_deadline = class.order.as_ref().is_some_and(|order| order.value == Order::Deadline);
-        if let Some(flows) = class.flows.as_ref().filter(|flows| flows.value == Flows::Fair && is_by_deadline)
-        {
+        let in_turns = class.flows.as_ref().filter(|flows| flows.value != Flows::Together);
+        if let Some(flows) = in_turns.filter(|_| is_by_deadline) {
+            let key = key_of(flows.value);
             return wrong(
                 flows.at,
-                "packets leave by their deadlines or by turns of their flows; take `order` or `flows` out",
+                format!(
+                    "packets leave by their deadlines or by turns of their flows; take `order` or `{key}` out"
+                ),
             );
         }
     }
@@ -127,6 +130,11 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
         disk,
         sockets,
     })
+}
+
+/// Returns the key that says how the flows of a class wait.
+fn key_of(flows: Flows) -> &'static str {
+    if flows.are_of_hosts() { "fair" } else { "flows" }
 }
 
 /// Returns the children of each class, in the order of the file. The last element has the children of the

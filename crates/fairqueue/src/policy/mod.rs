@@ -20,6 +20,9 @@
 //! [class.video.archive]       # packets wait at leaves: only classes without children have matches
 //! match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 //!
+//! [class.cell]                # its hosts take turns, however many connections each has
+//! fair = "host"               # or "receiver", or "flow", which is flows = "fair"
+//!
 //! [class.streams]             # below it, sockets of users may have leaves of their own
 //! sockets = { from = ["alice", 1000], max = 500, weight = "1..100" }
 //!
@@ -70,6 +73,7 @@ use crate::rate::Rate;
 use crate::weight::Weight;
 use error::Mistake;
 use index::RuleIndex;
+use std::net::IpAddr;
 use unisono_time::Duration;
 
 const ROOT: &str = "root";
@@ -84,6 +88,18 @@ pub enum Flows {
     Together,
     /// One queue for each flow; the flows take turns.
     Fair,
+    /// One queue for each host; the hosts take turns, however many flows each of them has. The host is the
+    /// sender of a packet, unless the packet belongs to the class by its receiver alone.
+    Hosts,
+    /// As `Hosts`, but the host is always the receiver of a packet.
+    Receivers,
+}
+
+impl Flows {
+    /// Returns whether hosts take turns, and not flows.
+    pub fn are_of_hosts(self) -> bool {
+        matches!(self, Self::Hosts | Self::Receivers)
+    }
 }
 
 /// The queue of a leaf.
@@ -209,6 +225,24 @@ impl Policy {
     /// Returns how the packets of a class are queued.
     pub fn flows(&self, class: ClassId) -> Flows {
         self.queues.get(class.index()).copied().unwrap_or_default().flows
+    }
+
+    /// Returns the host whose packet this is, if hosts take turns in the class of the packet.
+    pub fn host(&self, class: ClassId, facts: &Facts<'_>) -> Option<IpAddr> {
+        let without_receiver = Facts { destination: None, destination_mac: None, ..*facts };
+        let without_receiver = Facts { destination_port: None, ..without_receiver };
+        match self.flows(class) {
+            Flows::Together | Flows::Fair => None,
+            Flows::Hosts if self.class_of(&without_receiver) == class => facts.source,
+            Flows::Hosts | Flows::Receivers => facts.destination,
+        }
+    }
+
+    /// Returns a class in which hosts take turns, for the refusals of backends that cannot have them do so.
+    pub fn class_of_hosts(&self) -> Option<&str> {
+        let mut classes = self.hierarchy.classes();
+        let (_, class) = classes.find(|(id, _)| self.flows(*id).are_of_hosts())?;
+        Some(&class.name)
     }
 
     /// Returns the time after which a waiting packet of the class is marked (ECN), if any is marked.

@@ -31,8 +31,17 @@ pub(crate) struct QueueUnderTest {
 
 impl QueueUnderTest {
     pub(crate) fn new(policy: &str) -> Result<Self, Skipped> {
+        Self::at(Hosts::new, policy)
+    }
+
+    /// Adds a third host with a cable to each of the others.
+    pub(crate) fn at_three(policy: &str) -> Result<Self, Skipped> {
+        Self::at(Hosts::three, policy)
+    }
+
+    fn at(hosts: fn() -> Result<Hosts, Skipped>, policy: &str) -> Result<Self, Skipped> {
         require::path("/dev/net/tun", "load the module `tun`")?;
-        let hosts = Hosts::new()?;
+        let hosts = hosts()?;
         let mut file = tempfile::NamedTempFile::new().expect("room for a policy");
         file.write_all(policy.as_bytes()).expect("room for a policy");
         Ok(Self { hosts, policy: file })
@@ -50,6 +59,11 @@ impl QueueUnderTest {
         let mut command = Command::new(program::unisono());
         command.arg("queue").args(arguments).args(["--dev", DEVICE]).stdin(Stdio::null());
         command.output().expect("the program starts")
+    }
+
+    /// Replaces the policy for the next `apply`.
+    pub(crate) fn set_policy(&self, policy: &str) {
+        fs::write(self.policy.path(), policy).expect("room for a policy");
     }
 
     pub(crate) fn apply(&self, way: &str) -> Result<(), Skipped> {
@@ -99,10 +113,15 @@ impl QueueUnderTest {
     }
 
     pub(crate) fn flow(&self, port: u16) -> Flow {
-        let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), port);
-        self.enter(1);
+        self.flow_between(0, 1, &Hosts::address(1), port)
+    }
+
+    /// Connects a host to an address of another host.
+    pub(crate) fn flow_between(&self, sender: usize, receiver: usize, address: &str, port: u16) -> Flow {
+        let to = SocketAddr::new(address.parse().expect("an address"), port);
+        self.enter(receiver);
         let listener = TcpListener::bind(to).expect("the port is free");
-        self.enter(0);
+        self.enter(sender);
         let mut near = TcpStream::connect(to).expect("the far host answers");
         set_congestion_control(&near, "cubic")
             .or_else(|_| set_congestion_control(&near, "reno"))

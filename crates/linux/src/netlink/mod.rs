@@ -154,14 +154,30 @@ impl NetlinkSocket {
         Err(Refused { what, errno: libc::EAGAIN, explanation: Some("it changes all the time".to_owned()) })
     }
 
+    /// Reads the entries of the kernel's answer to a request for a single one: one, or none.
+    fn entries(&mut self, request: &NetlinkRequest, fixed: usize) -> Result<Vec<message::Entry>, Refused> {
+        Ok(self.answer(request, fixed, true)?.unwrap_or_default())
+    }
+
     fn try_table(
         &mut self,
         request: &NetlinkRequest,
         fixed: usize,
     ) -> Result<Option<Vec<message::Entry>>, Refused> {
+        self.answer(request, fixed, false)
+    }
+
+    /// Reads the entries of the kernel's answer up to its end: that of the table, or the acknowledgment of a
+    /// request for a single entry. Returns `None` if the table changed meanwhile.
+    fn answer(
+        &mut self,
+        request: &NetlinkRequest,
+        fixed: usize,
+        acknowledged: bool,
+    ) -> Result<Option<Vec<message::Entry>>, Refused> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
-        request.write(self.sequence, false, &mut bytes);
+        request.write(self.sequence, acknowledged, &mut bytes);
         self.send(&bytes)?;
         let (mut entries, mut is_whole) = (Vec::new(), true);
         let mut buffer = vec![0; 64 * 1024];

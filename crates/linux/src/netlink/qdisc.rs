@@ -7,7 +7,7 @@
 //! include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;
-use super::message::{NetlinkRequest, TABLE, attribute, number, text};
+use super::message::{Entry, NetlinkRequest, TABLE, attribute, number, text};
 use super::{NetlinkSocket, Refused};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,10 @@ pub(super) const KIND: u16 = 1;
 pub(super) const OPTIONS: u16 = 2;
 /// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
+
+/// Instead of a discipline's number: that of the discipline in its place, or one that the kernel chooses. A
+/// device has 32,767 of the latter.
+pub const AUTOMATIC: u32 = 0;
 
 const FQ_CODEL: &str = "fq_codel";
 /// The default limit of `fq_codel`, in packets.
@@ -42,15 +46,30 @@ pub fn of_device(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<Qdisc>
     let what = format!("list the queueing disciplines of device {}", device.0);
     let entries = socket.table(&NetlinkRequest::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
     let entries = entries.iter().filter(|entry| entry.word(4) == device.0);
-    let qdisc = |entry: &super::message::Entry| {
-        Some(Qdisc {
-            handle: entry.word(8),
-            parent: entry.word(12),
-            kind: text(entry.attribute(KIND)?),
-            options: entry.attribute(OPTIONS).unwrap_or_default().to_owned(),
-        })
-    };
-    Ok(entries.filter_map(qdisc).collect())
+    Ok(entries.filter_map(qdisc_of).collect())
+}
+
+fn qdisc_of(entry: &Entry) -> Option<Qdisc> {
+    Some(Qdisc {
+        handle: entry.word(8),
+        parent: entry.word(12),
+        kind: text(entry.attribute(KIND)?),
+        options: entry.attribute(OPTIONS).unwrap_or_default().to_owned(),
+    })
+}
+
+/// Returns the root discipline of a device without listing the others, of which thousands of classes have as
+/// many. Returns `None` if the kernel made the root discipline.
+pub fn root_of(socket: &mut NetlinkSocket, device: Index) -> Result<Option<Qdisc>, Refused> {
+    let what = format!("read the queueing discipline of device {}", device.0);
+    // without this flag, only the listeners to all changes get the answer
+    const ECHO: u16 = 0x8;
+    let request = NetlinkRequest::new(what, READ_QDISCS, ECHO, &head(device, 0, ROOT, 0));
+    match socket.entries(&request, 20) {
+        Ok(entries) => Ok(entries.first().and_then(qdisc_of).filter(|root| root.handle != 0)),
+        Err(refused) if refused.errno == libc::ENOENT => Ok(None),
+        Err(refused) => Err(refused),
+    }
 }
 
 /// Returns the number of packets that the root discipline of a device has dropped.
@@ -202,12 +221,12 @@ fn codel_time(us: u32) -> u32 {
 }
 
 /// Makes a discipline whose flows take turns, at a class. Reference: tc-fq_codel(8), RFC 8290.
-pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest {
+pub fn fq_codel(device: Index, class: u32, handle: u32, codel: &FairCodel) -> NetlinkRequest {
     let options = codel.attributes(|us| us).flat_map(|(kind, value)| {
         [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value.to_ne_bytes()].concat()
     });
     let options = options.collect();
-    make(device, &Qdisc { handle: 0, parent: class, kind: FQ_CODEL.to_owned(), options })
+    make(device, &Qdisc { handle, parent: class, kind: FQ_CODEL.to_owned(), options })
 }
 
 /// Returns whether this kernel knows a kind of discipline whose first option is a number. Changes nothing: it
@@ -239,13 +258,11 @@ impl Room {
     }
 }
 
-/// Makes a first-in-first-out queue at a class.
-pub fn fifo(device: Index, class: u32, room: Room) -> NetlinkRequest {
+/// Makes a first-in-first-out queue at a class, or changes the one there. `handle` is its number, or
+/// [`AUTOMATIC`].
+pub fn fifo(device: Index, class: u32, handle: u32, room: Room) -> NetlinkRequest {
     let (kind, options) = room.options();
-    make(
-        device,
-        &Qdisc { handle: 0, parent: class, kind: kind.to_owned(), options: options.to_vec() },
-    )
+    make(device, &Qdisc { handle, parent: class, kind: kind.to_owned(), options: options.to_vec() })
 }
 
 #[cfg(test)]

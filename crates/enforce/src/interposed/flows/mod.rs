@@ -5,6 +5,8 @@
 //!   policy:     class a            class b, flows = "fair"
 //!   scheduler:  a                  b --> b/0, b/1, ... b/1023     frames wait in the bucket of their hash
 //! ```
+//! With `fair = "host"`, all flows of a host are one flow: their frames wait in the bucket of the host's hash.
+//!
 //! Flows are a level of the tree so that the order stays start-time fair queuing: classes get the same
 //! bandwidth as without flows, and the bound between two classes also holds between two flows of one class. A
 //! flow that begins to send waits for one frame of each busy flow, not for all frames that wait in its class.
@@ -16,6 +18,7 @@
 
 use super::parse::ParsedPacket;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use unisono_fairqueue::{ClassId, ClassSpec, Flows, Hierarchy, HierarchyError, Limit, Overflow, Policy};
 
 /// The buckets of a class, as many as `fq_codel` has by default. With 32 busy flows, a flow shares its bucket
@@ -33,7 +36,7 @@ const MIN_LIMIT: u64 = 64 * 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowNumber(u64);
 
-/// Distinguishes flows by addresses, protocol and ports.
+/// Distinguishes flows by addresses, protocol and ports, and hosts by their address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowHash(RandomState);
 
@@ -42,6 +45,11 @@ impl FlowHash {
     pub(super) fn flow(&self, packet: &ParsedPacket) -> FlowNumber {
         let ports = packet.ports.filter(|_| packet.fragment.is_none());
         FlowNumber(self.0.hash_one((packet.source, packet.destination, packet.protocol, ports)))
+    }
+
+    /// Returns the flow of all packets of a host.
+    pub(super) fn host(&self, host: IpAddr) -> FlowNumber {
+        FlowNumber(self.0.hash_one(host))
     }
 }
 
@@ -102,7 +110,7 @@ pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
     let default = &policy.hierarchy.class(policy.default).name;
     let default = match policy.flows(policy.default) {
         Flows::Together => default.clone(),
-        Flows::Fair => bucket(default, 0),
+        Flows::Fair | Flows::Hosts | Flows::Receivers => bucket(default, 0),
     };
     let shares = policy.hierarchy.shares();
     Hierarchy::new(spec(policy, &shares, ClassId::ROOT, LimitedFlows::No))?.with_default(&default)
@@ -130,7 +138,7 @@ fn spec(policy: &Policy, shares: &[f64], id: ClassId, above: LimitedFlows) -> Cl
     });
     let mut children: Vec<ClassSpec> =
         class.children.iter().map(|child| spec(policy, shares, *child, limited)).collect();
-    if children.is_empty() && policy.flows(id) == Flows::Fair {
+    if children.is_empty() && policy.flows(id) != Flows::Together {
         children.extend((0..BUCKETS).map(|number| ClassSpec::new(bucket(&class.name, number))));
         // when the class is full, the longest flow loses a frame, not the flow of the arriving frame
         if let Some(limit) = &mut limit {

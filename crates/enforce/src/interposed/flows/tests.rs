@@ -119,6 +119,31 @@ proptest! {
         prop_assert_eq!(sequence(FAIR), sequence(&FAIR.replace("flows = \"fair\"", "")));
     }
 
+    /// The reference sorts: all frames of a host in one row, each with the bytes before it as its start tag;
+    /// the frames of all hosts leave in the order of their start tags.
+    #[test]
+    fn hosts_are_served_in_the_order_of_their_start_tags_however_many_flows_each_has(
+        frames in prop::collection::vec((0_u8..3, 0_u16..8, 60_u32..1500), 2..60),
+    ) {
+        let hosts = FAIR.replace("flows = \"fair\"", "fair = \"host\"");
+        let (mut engine, hash) = (engine(&hosts), FlowHash::default());
+        let a = class(&engine, "a");
+        let address = |host: u8| IpAddr::from([10, 0, 0, host]);
+        let buckets: Vec<u64> = (0..3).map(|host| hash.host(address(host)).0 % BUCKETS as u64).collect();
+        prop_assume!(buckets[0] != buckets[1] && buckets[1] != buckets[2] && buckets[0] != buckets[2]);
+        let (mut before, mut tags) = ([0_u64; 3], Vec::new());
+        for (number, (host, _, length)) in (0..).zip(&frames) {
+            engine.accept(Instant::ZERO, a, hash.host(address(*host)), *length, number);
+            let tag = &mut before[usize::from(*host)];
+            tags.push(*tag);
+            *tag += u64::from(*length);
+        }
+        let mut sorted = tags.clone();
+        sorted.sort_unstable();
+        let served: Vec<u64> = order(&mut engine).into_iter().map(|number| tags[number as usize]).collect();
+        prop_assert_eq!(served, sorted);
+    }
+
     #[test]
     fn while_two_flows_are_busy_neither_is_two_frames_ahead(
         lengths in prop::collection::vec((60_u32..1500, 60_u32..1500), 2..30),

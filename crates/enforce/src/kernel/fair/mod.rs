@@ -21,7 +21,9 @@ use super::discipline::{self, Attached, KIND, LoadedDiscipline, PRIORITIES, Setu
 use super::saved::{self, Root, root_qdisc};
 use super::site::{HostDevice, KernelBackend, KernelSite};
 use super::{classifier, ingress_redirect};
-use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, refuse_sockets};
+use crate::backend::{
+    Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, refuse_hosts, refuse_sockets,
+};
 use crate::containers;
 use crate::error::Error;
 use crate::interposed;
@@ -126,6 +128,7 @@ impl FairQueue {
                     .to_owned();
             return Err(Error::BackendUnsupported { what });
         }
+        refuse_hosts(policy)?;
         refuse_sockets(policy, "the kernel's own classes (--kernel-queue htb)")?;
         self.site.notes.extend(super::htb_classes::ignored_notes(policy));
         for (id, class) in tree.classes() {

@@ -102,11 +102,11 @@ impl PlannedClass {
     }
 
     /// Returns the request that makes or changes the discipline of a leaf, or `None` for an inner class.
-    pub(super) fn leaf_request(&self, device: Index) -> Option<NetlinkRequest> {
+    pub(super) fn leaf_request(&self, device: Index, handle: u32) -> Option<NetlinkRequest> {
         let class = self.class.number;
         Some(match self.leaf? {
-            LeafDiscipline::Together(room) => qdisc::fifo(device, class, room),
-            LeafDiscipline::Fair(codel) => qdisc::fq_codel(device, class, &codel),
+            LeafDiscipline::Together(room) => qdisc::fifo(device, class, handle, room),
+            LeafDiscipline::Fair(codel) => qdisc::fq_codel(device, class, handle, &codel),
         })
     }
 }
@@ -289,6 +289,18 @@ pub(super) fn counted_size(policy: &Policy) -> Option<CountedSize> {
     (!policy.framing.is_plain()).then(|| CountedSize { overhead: overhead.into(), atm })
 }
 
+/// Returns the handle for a new discipline of a leaf: the class's number as major number. The kernel itself
+/// has numbers for 32,767 disciplines of a device, fewer than there may be classes.
+fn leaf_handle(class: u32) -> u32 {
+    match class & 0xffff {
+        // the number of the root discipline; no leaf has the number of the link's class
+        number if number << 16 == HANDLE => u32::from(LINK) << 16,
+        // leaves of sockets come and go, and are few
+        number if number >= FIRST_LEAF.into() => qdisc::AUTOMATIC,
+        number => number << 16,
+    }
+}
+
 /// Returns the requests that make or change the classes of the plan that differ from those `in_force`, and
 /// then those for their queues.
 pub(super) fn changes(
@@ -307,8 +319,17 @@ pub(super) fn changes(
         }
     };
     let classes = plan.iter().filter(|planned| !has_class(planned)).map(|planned| planned.request(device));
+    // a discipline that is there keeps its number; earlier versions left the choice of all to the kernel
+    let handle = |planned: &PlannedClass| match in_force.leaf(planned.class.number) {
+        Some(_) => qdisc::AUTOMATIC,
+        None => in_force.free_handle(leaf_handle(planned.class.number)),
+    };
     let leaves = plan.iter().filter(|planned| !has_leaf(planned));
-    classes.chain(leaves.filter_map(|planned| planned.leaf_request(device))).collect()
+    // the kernel must not choose a number that a later request has
+    let (automatic, own): (Vec<_>, Vec<_>) =
+        leaves.map(|planned| (planned, handle(planned))).partition(|(_, handle)| *handle == qdisc::AUTOMATIC);
+    let leaves = own.into_iter().chain(automatic);
+    classes.chain(leaves.filter_map(|(planned, handle)| planned.leaf_request(device, handle))).collect()
 }
 
 /// Returns the classes of a policy, parents first, and the leaves of these sockets. Classes `in_force` keep

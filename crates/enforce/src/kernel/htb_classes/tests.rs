@@ -164,3 +164,12 @@ fn what_the_kernel_cannot_do_is_said() {
     assert_eq!(notes.len(), 5, "{notes:?}");
     assert!(unsupported_notes(&policy(THREE), FlowTurns::Unknown).is_empty());
 }
+
+#[test]
+fn the_queues_of_all_classes_have_numbers_of_their_own_which_the_kernel_need_not_choose() {
+    let numbers: Vec<u32> = (LINK + 1..FIRST_LEAF).map(|own| leaf_handle(class_handle(own))).collect();
+    let distinct: HashSet<u32> = numbers.iter().copied().collect();
+    assert!(distinct.len() == numbers.len() && distinct.len() > 60_000);
+    assert!(!distinct.contains(&HANDLE) && !distinct.contains(&qdisc::AUTOMATIC));
+    assert!(distinct.iter().all(|handle| handle & 0xffff == 0 && *handle < 0xffff_0000));
+}

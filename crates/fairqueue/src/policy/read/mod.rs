@@ -28,8 +28,8 @@ const MIN_BYTES: u64 = 1514;
 /// The most levels of classes in a policy.
 pub(super) const MAX_DEPTH: usize = 64;
 const POLICY_KEYS: [&str; 8] = ["rate", "overhead", "atm", "default", "class", "cpu", "io", "disk"];
-const KEYS: [&str; 11] = [
-    "weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "ecn", "match", "parent",
+const KEYS: [&str; 12] = [
+    "weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "fair", "ecn", "match", "parent",
     "sockets",
 ];
 
@@ -179,7 +179,12 @@ fn read_class(
             "packets" => waiting.packets = Some(read_packets(value)?),
             "overflow" => waiting.overflow = Some(read_overflow(value)?),
             "order" => class.order = Some(read_order(value)?),
-            "flows" => class.flows = Some(read_flows(value)?),
+            "flows" | "fair" => {
+                if class.flows.is_some() {
+                    return wrong(at, "`flows` and `fair` say the same; take one of them out");
+                }
+                class.flows = Some(if key == "fair" { read_fair(value)? } else { read_flows(value)? });
+            }
             "ecn" => class.congestion = Some(read_congestion(value)?),
             "match" => class.matchers = read_matchers(value)?,
             "sockets" => class.sockets = Some(Placed { value: read_sockets(value)?, at }),
@@ -395,6 +400,12 @@ fn read_order(value: &WrittenValue<'_>) -> Result<Placed<Order>, Mistake> {
 
 fn read_flows(value: &WrittenValue<'_>) -> Result<Placed<Flows>, Mistake> {
     word_of("flows", &[("together", Flows::Together), ("fair", Flows::Fair)], value)
+}
+
+fn read_fair(value: &WrittenValue<'_>) -> Result<Placed<Flows>, Mistake> {
+    const WORDS: [(&str, Flows); 3] =
+        [("flow", Flows::Fair), ("host", Flows::Hosts), ("receiver", Flows::Receivers)];
+    word_of("fair", &WORDS, value)
 }
 
 fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<Duration>, Mistake> {
