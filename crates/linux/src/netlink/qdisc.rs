@@ -317,9 +317,9 @@ mod tests {
             mark_us: Some(1000),
         };
         let mut bytes = Vec::new();
-        fq_codel(Index(7), 0x556e_0002, &codel).write(1, true, &mut bytes);
+        fq_codel(Index(7), 0x556e_0002, 0x8001_0000, &codel).write(1, true, &mut bytes);
         // after the header, struct tcmsg
-        assert_eq!(bytes[16..36], [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0x6e, 0x55, 0, 0, 0, 0]);
+        assert_eq!(bytes[16..36], [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 1, 0x80, 2, 0, 0x6e, 0x55, 0, 0, 0, 0]);
         assert_eq!(&bytes[36..52], b"\x0d\0\x01\0fq_codel\0\0\0\0");
         let options = [
             vec![44, 0, 2, 0],
