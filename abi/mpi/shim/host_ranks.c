@@ -30,6 +30,7 @@ static int lines_offered = -1;		     /* rank 0's descriptor */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool joins_later; /* this rank joins at its first send or wait */
 static bool can_serve_windows;
+static bool (*serve_windows)(void);  /* never waits; returns whether there was a packet */
 static bool joined, outnumber_known; /* outnumber_known: `ranks_outnumber` no longer changes */
 
 enum { LINE = 128, LINES_SHARED = 2 };
@@ -217,8 +218,9 @@ bool waits_can_serve_windows(void)
 	return can_serve_windows;
 }
 
-void waits_begin_to_serve_windows(void)
+void waits_begin_to_serve_windows(bool (*serve)(void))
 {
+	serve_windows = serve;
 	windows_served = waits_served = true;
 }
 
@@ -264,7 +266,7 @@ static int poll_and_serve(void *context)
 
 	if (wait->poll(wait->completion))
 		return 1;
-	wait->served |= jobs_serve();
+	wait->served |= serve_windows();
 	return 0;
 }
 

@@ -278,6 +278,19 @@ int job_of(MPI_Comm comm, struct job **job)
 	return MPI_SUCCESS;
 }
 
+/* Serves the packets of other hosts to windows with locks; returns whether there was one. Never waits. */
+static bool serve_windows(void)
+{
+	bool any = false;
+
+	if (pthread_mutex_trylock(&guard))
+		return false;
+	for (struct job *job = jobs; job; job = job->next)
+		any |= job->server && unisono_mpi_server_serve(job->server);
+	pthread_mutex_unlock(&guard);
+	return any;
+}
+
 /* Called when a window with locks is made: other ranks may use it at any time. */
 void job_is_locked(struct job *job)
 {
@@ -287,7 +300,7 @@ void job_is_locked(struct job *job)
 	if (!job->server)
 		job->server = unisono_mpi_server_new(job->core);
 	pthread_mutex_unlock(&guard);
-	waits_begin_to_serve_windows();
+	waits_begin_to_serve_windows(serve_windows);
 }
 
 /* Whether ranks of other hosts may use windows of a communicator at any time; the same at all members. */
@@ -298,19 +311,6 @@ bool job_serves(MPI_Comm comm)
 
 	return keyval != MPI_KEYVAL_INVALID && !PMPI_Comm_get_attr(comm, keyval, &job, &found) && found &&
 	       job->server;
-}
-
-/* Serves the packets of other hosts to windows with locks; returns whether there was one. Never waits. */
-bool jobs_serve(void)
-{
-	bool any = false;
-
-	if (pthread_mutex_trylock(&guard))
-		return false;
-	for (struct job *job = jobs; job; job = job->next)
-		any |= job->server && unisono_mpi_server_serve(job->server);
-	pthread_mutex_unlock(&guard);
-	return any;
 }
 
 /*

@@ -119,7 +119,6 @@ void jobs_at_finalize(void);
 bool jobs_have_ended(void);
 void job_is_locked(struct job *job);
 bool job_serves(MPI_Comm comm);
-bool jobs_serve(void);
 
 /* tree.c: the members of a communicator on several hosts */
 struct tree;
@@ -274,7 +273,7 @@ void host_ranks_publish(void);
 void host_ranks_begin(void);
 void host_ranks_end(void);
 bool waits_can_serve_windows(void);
-void waits_begin_to_serve_windows(void);
+void waits_begin_to_serve_windows(bool (*serve)(void));
 
 /* statistics.c */
 void statistics_gather(void);

@@ -49,11 +49,11 @@ void statistics_gather(void)
 /* Prints this process's part, unless it was gathered. */
 void statistics_print_own(const char *why)
 {
-	int rank = 0, begun = 0, ended = 0;
+	int rank = 0, initialized = 0, finalized = 0;
 
-	PMPI_Initialized(&begun);
-	PMPI_Finalized(&ended);
-	if (begun && !ended)
+	PMPI_Initialized(&initialized);
+	PMPI_Finalized(&finalized);
+	if (initialized && !finalized)
 		PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	else
 		rank = rank_of_launcher();

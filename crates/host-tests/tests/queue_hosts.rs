@@ -1,5 +1,5 @@
-//! Tests classes in which hosts take turns: a host with one connection gets as much as a host with eight, also
-//! if a router translates the addresses of both.
+//! Tests classes in which hosts take turns: a host with one connection gets as much as a host with eight,
+//! also if a router translates the addresses of both.
 
 use crate::interposed_shared::{Flow, QueueUnderTest};
 use std::process::Stdio;

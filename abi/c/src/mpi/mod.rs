@@ -56,9 +56,9 @@ const PEER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 /// The host MPI's progress.
 pub type ProgressCall = extern "C" fn();
 
-/// The shortest progress call so far, which was idle: 10 to 50 ns among the ranks of a host (MPICH 4.0 and Open
-/// MPI 4.1), and more than [`MOVED_SOMETHING`] where each call asks the kernel for messages from other hosts
-/// (MPICH over UCX's TCP).
+/// The shortest progress call so far, which was idle: 10 to 50 ns among the ranks of a host (MPICH 4.0 and
+/// Open MPI 4.1), and more than [`MOVED_SOMETHING`] where each call asks the kernel for messages from other
+/// hosts (MPICH over UCX's TCP).
 struct IdleCall(Ticks);
 
 impl IdleCall {

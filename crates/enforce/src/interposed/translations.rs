@@ -2,9 +2,9 @@
 //! the packets that it sends.
 //!
 //! ```text
-//!   10.0.0.7:40000 ---> this host ---> 192.0.2.1:1025 ---> 198.51.100.9:443       the connection, as it is sent
+//!   the connection, as it is sent:  10.0.0.7:40000 ---> this host ---> 192.0.2.1:1025 ---> 198.51.100.9:443
 //!   ipv4 2 tcp 6 431999 ESTABLISHED src=10.0.0.7 dst=198.51.100.9 sport=40000 dport=443 \
-//!                                   src=198.51.100.9 dst=192.0.2.1 sport=443 dport=1025 [ASSURED] mark=0 use=2
+//!            src=198.51.100.9 dst=192.0.2.1 sport=443 dport=1025 [ASSURED] mark=0 use=2
 //! ```
 //! The guard reads the kernel's list of connections every second while hosts take turns in a class, and sends
 //! it to the worker if it has changed. Until then, and for protocols without ports, the packets of a new
@@ -64,7 +64,12 @@ impl Translations {
     }
 
     fn parse(list: &str) -> Self {
-        Self(list.lines().filter_map(Connection::parse).flat_map(Connection::translated).collect())
+        Self(
+            list.lines()
+                .filter_map(TranslatedConnection::parse)
+                .flat_map(TranslatedConnection::translated)
+                .collect(),
+        )
     }
 
     /// Returns the host that sent a packet: the sender before the translation of its address.
@@ -77,12 +82,12 @@ impl Translations {
 
 /// A line of the list: the two directions of a connection, each as its packets arrive at this host.
 #[derive(Clone, Copy)]
-struct Connection {
+struct TranslatedConnection {
     original: SentFlow,
     reply: SentFlow,
 }
 
-impl Connection {
+impl TranslatedConnection {
     /// Parses a line. Returns `None` for a protocol without ports.
     fn parse(line: &str) -> Option<Self> {
         let protocol = line.split_ascii_whitespace().nth(3)?.parse().ok()?;

@@ -5,7 +5,8 @@
 //!   policy:     class a            class b, flows = "fair"
 //!   scheduler:  a                  b --> b/0, b/1, ... b/1023     frames wait in the bucket of their hash
 //! ```
-//! With `fair = "host"`, all flows of a host are one flow: their frames wait in the bucket of the host's hash.
+//! With `fair = "host"`, all flows of a host are one flow: their frames wait in the bucket of the host's
+//! hash.
 //!
 //! Flows are a level of the tree so that the order stays start-time fair queuing: classes get the same
 //! bandwidth as without flows, and the bound between two classes also holds between two flows of one class. A
