@@ -129,6 +129,18 @@ fn a_party_that_is_killed_leaves_nothing_and_nobody_else_notices() -> TestOutcom
     Ok(())
 }
 
+fn what_removes_the_socket_of_a_killed_broker_leaves_that_of_the_next_one() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let socket = scratch.path().join("bus");
+    let _next = std::os::unix::net::UnixListener::bind(&socket).expect("room");
+    // the killed broker's socket was another file
+    let sweep = ["events", "sweep", "--", "1:2:3:4", socket.to_str().expect("plain")];
+    let swept =
+        Command::new(program::unisono()).args(sweep).stdin(Stdio::null()).output().expect("it starts");
+    assert!(swept.status.success() && socket.exists(), "{swept:?}");
+    Ok(())
+}
+
 /// Kills a consumer, a supplier and the broker, each while events pass.
 fn killed(address: &str) {
     let (named, text) = (named_memory(), "x".repeat(3000));
@@ -481,6 +493,7 @@ host_tests![needs Nothing;
     a_weaker_supplier_goes_on_where_the_stronger_one_was_killed within 120,
     what_one_program_publishes_another_prints_over_each_transport within 120,
     a_party_that_is_killed_leaves_nothing_and_nobody_else_notices within 120,
+    what_removes_the_socket_of_a_killed_broker_leaves_that_of_the_next_one,
     a_consumer_that_is_stopped_costs_the_others_no_event within 120,
     programs_that_speak_garbage_are_closed_and_the_broker_serves_on within 120,
     an_mqtt_subscriber_that_is_stopped_costs_a_fast_one_no_message_and_the_broker_its_queue_alone within 120,

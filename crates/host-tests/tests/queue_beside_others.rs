@@ -132,15 +132,17 @@ fn a_journal_of_another_namespace_with_the_same_number_is_forgotten() -> TestOut
     let path = journal();
     let record = fs::read_to_string(&path).expect("it holds");
     cleared(&[]);
-    let mut record: serde_json::Value = serde_json::from_str(&record).expect("one object");
-    let cookie = record["namespace"].as_u64().expect("this kernel has cookies");
-    record["namespace"] = (cookie + 1_000_000_000).into();
+    let (header, rest) = record.split_once('\n').expect("a header, and a line of its own for the rest");
+    let mut header: serde_json::Value = serde_json::from_str(header).expect("one object");
+    let cookie = header["namespace"].as_u64().expect("this kernel has cookies");
+    header["namespace"] = (cookie + 1_000_000_000).into();
+    let record = format!("{header}\n{rest}");
     let before = looks();
     // makes the directory again, because it was removed with its last journal
     let directory = path.parent().expect("a file is in a directory");
     let make = || DirBuilder::new().recursive(true).mode(0o700).create(directory).expect("root may");
     make();
-    fs::write(&path, record.to_string()).expect("root may");
+    fs::write(&path, &record).expect("root may");
     let shown = unisono(&["queue", "show", "--dev", DEVICE, "--once"]);
     assert!(words(&shown).contains("has no policy"), "{}", words(&shown));
     assert_eq!(looks(), before);
@@ -148,7 +150,7 @@ fn a_journal_of_another_namespace_with_the_same_number_is_forgotten() -> TestOut
     // and a journal of a namespace number that no namespace has
     let gone = path.with_file_name("1-7.json");
     make();
-    fs::write(&gone, record.to_string()).expect("root may");
+    fs::write(&gone, &record).expect("root may");
     cleared(&[]);
     assert!(!gone.exists(), "forgotten");
     drop(hosts);

@@ -229,6 +229,28 @@ fn whatever_kills_a_change_the_next_command_puts_back_what_was_there() -> TestOu
     Ok(())
 }
 
+fn the_former_discipline_comes_back_though_the_queue_of_a_class_has_its_number() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    drop(apply(THREE)?.remove());
+    let tc = |arguments: &[&str]| {
+        let status =
+            Command::new("tc").arg("qdisc").args(arguments).args(["handle", "77:", "pfifo"]).status();
+        assert!(status.expect("tc starts").success());
+    };
+    tc(&["add", "dev", DEVICE, "root"]);
+    let before = seen();
+    let policy = file(THREE);
+    let applied = unisono(&["queue", "apply", name(&policy), "--dev", DEVICE]);
+    assert!(applied.status.success(), "{applied:?}");
+    let classes = seen();
+    let with_queue = classes.lines().find(|line| line.contains(" leaf ")).expect("a class has a queue");
+    let class = with_queue.split_ascii_whitespace().nth(2).expect("it has a number");
+    tc(&["replace", "dev", DEVICE, "parent", class]);
+    let cleared = unisono(&["queue", "clear", "--dev", DEVICE]);
+    assert_eq!(seen(), before, "{cleared:?}");
+    Ok(())
+}
+
 fn a_signal_during_a_change_puts_back_what_was_there() -> TestOutcome {
     let _hosts = on_a_host()?;
     drop(apply(THREE)?.remove());
@@ -321,6 +343,7 @@ host_tests![needs Queues;
     a_second_policy_that_is_stopped_anywhere_leaves_the_first,
     other_weights_change_the_classes_that_are_there_and_they_count_on,
     another_policy_is_applied_without_losing_what_waits,
+    the_former_discipline_comes_back_though_the_queue_of_a_class_has_its_number,
     whatever_kills_a_change_the_next_command_puts_back_what_was_there within 180,
     a_signal_during_a_change_puts_back_what_was_there within 180,
 ];

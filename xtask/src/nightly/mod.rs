@@ -265,6 +265,12 @@ const PARTS: &[NightlyPart] = &[
         &["crates/linux/src/", "crates/advise/src/", "crates/fit/src/", "xtask/src/vm/"],
         PartWork::Kernels,
     ),
+    part(
+        "subscribers",
+        2,
+        &["crates/enforce/src/", "crates/fairqueue/src/", "crates/host-tests/tests/queue_subscribers"],
+        host(&["queue_subscribers::"]),
+    ),
 ];
 
 /// The options of the command line.

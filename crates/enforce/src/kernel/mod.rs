@@ -377,7 +377,7 @@ impl KernelBackend for Kernel {
         let before = record.before.root.as_ref();
         match root_qdisc(&mut host.socket, &device, host.queue) {
             Ok(Root::Ours) => {
-                host.socket.run(&[saved::restore(before, host.queue)])?;
+                saved::restore(&mut host.socket, before, host.queue)?;
                 let now = qdisc::of_device(&mut host.socket, host.queue)?;
                 let is_there = |wanted| now.contains(wanted);
                 if let Some(wanted) = before.filter(|wanted| !is_there(wanted)) {

@@ -6,9 +6,10 @@ use super::htb_classes::{ClassNumbers, HANDLE};
 use crate::error::Error;
 use crate::group_weights::GroupWeight;
 use serde::{Deserialize, Serialize};
+use unisono_linux::Errno;
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
-use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket};
+use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket, Refused};
 
 /// Disciplines without classes; their options describe them completely.
 const CLASSLESS: [&str; 15] = [
@@ -123,8 +124,18 @@ pub(super) fn root_qdisc(socket: &mut NetlinkSocket, device: &str, index: Index)
     Ok(Root::Theirs(Some(root)))
 }
 
-pub(super) fn restore(root: Option<&Qdisc>, index: Index) -> NetlinkRequest {
-    root.map_or_else(|| qdisc::remove_root(index), |root| qdisc::make(index, root))
+/// Restores the discipline of a device in place of ours. Its number may be that of a leaf of ours, which is
+/// removed then.
+pub(super) fn restore(socket: &mut NetlinkSocket, root: Option<&Qdisc>, index: Index) -> Result<(), Refused> {
+    let Some(root) = root else { return socket.run(&[qdisc::remove_root(index)]) };
+    match socket.run(&[qdisc::make(index, root)]) {
+        Err(refused) if refused.errno == Errno::INVAL.raw_os_error() => {
+            let leaf = qdisc::of_device(socket, index)?.into_iter().find(|leaf| leaf.handle == root.handle);
+            let Some(leaf) = leaf else { return Err(refused) };
+            socket.run(&[qdisc::remove(index, leaf.parent), qdisc::make(index, root)])
+        }
+        result => result,
+    }
 }
 
 /// Returns the note for a device whose discipline is not ours any more.

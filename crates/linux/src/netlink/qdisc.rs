@@ -150,8 +150,13 @@ pub fn root(device: Index, kind: &str, major: u16) -> NetlinkRequest {
 
 /// Removes a device's root discipline with all its classes; the kernel then makes its default discipline.
 pub fn remove_root(device: Index) -> NetlinkRequest {
+    remove(device, ROOT)
+}
+
+/// Removes the discipline of a class, or the root discipline; the kernel then makes its default discipline.
+pub fn remove(device: Index, parent: u32) -> NetlinkRequest {
     let what = format!("remove the queueing discipline of device {}", device.0);
-    NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, 0, ROOT, 0))
+    NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, 0, parent, 0))
 }
 
 /// Encodes `struct tcmsg`, which begins each message about disciplines, classes and filters: family, device,

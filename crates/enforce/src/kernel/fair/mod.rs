@@ -182,7 +182,7 @@ impl KernelBackend for FairQueue {
         let now = qdisc::of_device(&mut host.socket, device)?;
         match now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) {
             Some(root) if root.kind.starts_with(KIND) => {
-                host.socket.run(&[saved::restore(before.root.as_ref(), device)])?;
+                saved::restore(&mut host.socket, before.root.as_ref(), device)?;
             }
             // the discipline is still the earlier one if the change failed before this step
             Some(root) if root.handle != 0 && Some(root) != before.root.as_ref() => {

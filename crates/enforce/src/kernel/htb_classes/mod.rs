@@ -289,15 +289,16 @@ pub(super) fn counted_size(policy: &Policy) -> Option<CountedSize> {
     (!policy.framing.is_plain()).then(|| CountedSize { overhead: overhead.into(), atm })
 }
 
-/// Returns the handle for a new discipline of a leaf: the class's number as major number. The kernel itself
-/// has numbers for 32,767 disciplines of a device, fewer than there may be classes.
+/// The number of leaves whose disciplines get numbers that the kernel chooses. It has 32,767 for a device,
+/// fewer than there may be classes; the others are left for the leaves of sockets.
+const MAX_CHOSEN_BY_KERNEL: u32 = 0x6f00;
+
+/// Returns the handle for a new discipline of a leaf: a number below those of the kernel's choice, and only
+/// for a class beyond [`MAX_CHOSEN_BY_KERNEL`], because disciplines of other programs have such numbers, too.
 fn leaf_handle(class: u32) -> u32 {
-    match class & 0xffff {
-        // the number of the root discipline; no leaf has the number of the link's class
-        number if number << 16 == HANDLE => u32::from(LINK) << 16,
-        // leaves of sockets come and go, and are few
-        number if number >= FIRST_LEAF.into() => qdisc::AUTOMATIC,
-        number => number << 16,
+    match (class & 0xffff).saturating_sub(MAX_CHOSEN_BY_KERNEL) << 16 {
+        HANDLE | 0x8000_0000.. => qdisc::AUTOMATIC,
+        handle => handle,
     }
 }
 
@@ -319,17 +320,13 @@ pub(super) fn changes(
         }
     };
     let classes = plan.iter().filter(|planned| !has_class(planned)).map(|planned| planned.request(device));
-    // a discipline that is there keeps its number; earlier versions left the choice of all to the kernel
+    // a discipline that is there keeps its number
     let handle = |planned: &PlannedClass| match in_force.leaf(planned.class.number) {
         Some(_) => qdisc::AUTOMATIC,
         None => in_force.free_handle(leaf_handle(planned.class.number)),
     };
     let leaves = plan.iter().filter(|planned| !has_leaf(planned));
-    // the kernel must not choose a number that a later request has
-    let (automatic, own): (Vec<_>, Vec<_>) =
-        leaves.map(|planned| (planned, handle(planned))).partition(|(_, handle)| *handle == qdisc::AUTOMATIC);
-    let leaves = own.into_iter().chain(automatic);
-    classes.chain(leaves.filter_map(|(planned, handle)| planned.leaf_request(device, handle))).collect()
+    classes.chain(leaves.filter_map(|planned| planned.leaf_request(device, handle(planned)))).collect()
 }
 
 /// Returns the classes of a policy, parents first, and the leaves of these sockets. Classes `in_force` keep
