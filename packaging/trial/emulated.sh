@@ -26,11 +26,13 @@ emulated "$unisono" barrier --threads 2
 emulated "$unisono" queue apply "$(dirname "$0")/../../examples/policies/three-classes.toml" --check
 
 # the packages, as pip and dpkg would unpack them
-mkdir "$scratch/wheel" "$scratch/deb"
-python3 -m zipfile --extract "$dist"/unisono-*_"$arch".whl "$scratch/wheel"
+site=$scratch/wheel/lib/python3/site-packages
+mkdir -p "$site" "$scratch/deb"
+python3 -m zipfile --extract "$dist"/unisono-*_"$arch".whl "$site"
+cp -r "$site"/unisono-*.data/data/. "$scratch/wheel"
 dpkg-deb --extract "$dist"/unisono_*_"$debian".deb "$scratch/deb"
 imports='import unisono; print("libunisono", unisono.library_version())'
-python "$scratch/wheel" "$imports"
+python "$site" "$imports"
 LD_LIBRARY_PATH=$scratch/deb/usr/lib/$arch-linux-gnu python "$scratch/deb/usr/lib/python3/dist-packages" "$imports"
 
 emulated "$unisono" events serve --listen "$scratch/broker" &
