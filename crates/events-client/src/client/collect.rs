@@ -1,7 +1,6 @@
 //! Merges the events from direct rings and from the broker in the right order, for a client that reads rings.
 
-use super::late::late_notice;
-use super::reading::{DirectReading, LateVerdict, ReadingEnd};
+use super::reading::{DirectReading, ReadingEnd};
 use super::received::ReceivedEvent;
 use super::{Client, Error, Reception};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -194,10 +193,9 @@ impl Client {
                 }
             }
             if !frames && let Some(reception) = self.read_ring() {
-                match self.drop_if_late(&reception) {
-                    LateVerdict::Deliver => return Ok(Some(reception)),
-                    LateVerdict::Report => return Ok(Some(late_notice(reception))),
-                    LateVerdict::Drop => continue,
+                match self.unless_late(reception) {
+                    None => continue,
+                    reception => return Ok(reception),
                 }
             }
             self.direct.since_frames = 0;

@@ -48,46 +48,38 @@ impl LateChecks {
 
     fn judge(&self, event: &ReceivedEvent) -> LateVerdict {
         let Some(when) = self.subscriptions.get(&event.subscription.0) else { return LateVerdict::Deliver };
-        if event.retained || event.deadline.is_none_or(|deadline| deadline >= clock::now()) {
-            return LateVerdict::Deliver;
-        }
-        match when {
-            WhenLate::Deliver => LateVerdict::Deliver,
-            WhenLate::Drop => LateVerdict::Drop,
-            WhenLate::Report => LateVerdict::Report,
-        }
+        let is_late = !event.retained && event.deadline.is_some_and(|deadline| deadline < clock::now());
+        LateVerdict::new(*when, is_late)
     }
 }
 
 impl Client {
     /// Takes the next event or notice that has come, without the events that have become late.
     pub(super) fn next_received(&mut self) -> Option<Reception> {
-        while let Some(reception) = self.received.pop_front() {
-            match self.drop_if_late(&reception) {
-                LateVerdict::Deliver => return Some(reception),
-                LateVerdict::Report => return Some(late_notice(reception)),
-                LateVerdict::Drop => {}
+        loop {
+            let next = self.received.pop_front()?;
+            if let Some(reception) = self.unless_late(next) {
+                return Some(reception);
             }
         }
-        None
     }
 
-    /// Returns how the program gets an event or notice. Counts and acknowledges an event that it does not
-    /// get.
+    /// Returns what the program gets of an event or notice: a notice instead of an event that came too late,
+    /// or nothing. Counts and acknowledges an event that the program does not get.
     #[inline]
-    pub(super) fn drop_if_late(&mut self, reception: &Reception) -> LateVerdict {
-        match reception {
-            Reception::Event(event) if self.late.may_drop() => {
-                let verdict = self.late.judge(event);
-                if verdict != LateVerdict::Deliver {
-                    *self.late.dropped.entry((event.subscription.0, event.topic_number)).or_default() += 1;
-                    // if the connection is broken, the next frame reports that
-                    let _ = self.acknowledge(event);
-                }
-                verdict
-            }
-            _ => LateVerdict::Deliver,
+    pub(super) fn unless_late(&mut self, reception: Reception) -> Option<Reception> {
+        let event = match &reception {
+            Reception::Event(event) if self.late.may_drop() => event,
+            _ => return Some(reception),
+        };
+        let verdict = self.late.judge(event);
+        if verdict == LateVerdict::Deliver {
+            return Some(reception);
         }
+        *self.late.dropped.entry((event.subscription.0, event.topic_number)).or_default() += 1;
+        // if the connection is broken, the next frame reports that
+        let _ = self.acknowledge(event);
+        (verdict == LateVerdict::Report).then(|| late_notice(reception))
     }
 
     /// Reports the dropped events to the broker.
@@ -106,7 +98,7 @@ impl Client {
 }
 
 /// Makes the notice that the program gets in place of a late event.
-pub(super) fn late_notice(reception: Reception) -> Reception {
+fn late_notice(reception: Reception) -> Reception {
     let Reception::Event(event) = reception else { return reception };
     let (number, supplier, cause) = (event.sequence, event.supplier, "late".to_owned());
     let notice =

@@ -110,6 +110,17 @@ pub(super) enum LateVerdict {
     Drop,
 }
 
+impl LateVerdict {
+    #[inline]
+    pub(super) fn new(when: WhenLate, is_late: bool) -> Self {
+        match when {
+            WhenLate::Drop if is_late => Self::Drop,
+            WhenLate::Report if is_late => Self::Report,
+            _ => Self::Deliver,
+        }
+    }
+}
+
 impl DirectReading {
     pub(super) fn new(of: ReadingOf, socket: OwnedFd) -> Self {
         let sorted = SortedEvents::new(of.terms.limits);
@@ -381,11 +392,7 @@ impl DirectReading {
         }
         event.late = event.deadline.is_some_and(|deadline| deadline < clock::now());
         self.counts.missed += u64::from(event.late);
-        let verdict = match self.of.terms.late {
-            WhenLate::Drop if event.late => LateVerdict::Drop,
-            WhenLate::Report if event.late => LateVerdict::Report,
-            _ => LateVerdict::Deliver,
-        };
+        let verdict = LateVerdict::new(self.of.terms.late, event.late);
         match verdict {
             LateVerdict::Deliver => self.counts.delivered += 1,
             LateVerdict::Report | LateVerdict::Drop => self.counts.dropped_late += 1,
