@@ -151,7 +151,9 @@ impl DatagramLink {
         into.clear();
         let before = self.sent_frames();
         let given = self.connection.poll_transmit(now, 1, into).is_some();
-        if given && self.sent_frames() > before {
+        // before there is a stream, nothing is written and no ping is needed. The handshake pads its datagrams
+        // to the full size, and a ping for each of them would fill the congestion window
+        if given && self.stream.is_some() && self.sent_frames() > before {
             let ends = [usize::from(self.connection.current_mtu()), PROBE];
             let is_full = ends.into_iter().any(|end| (end - SPARE..=end).contains(&into.len()));
             self.unsent = if is_full { Unsent::Unknown } else { Unsent::Nothing };
@@ -161,10 +163,11 @@ impl DatagramLink {
 
     /// Returns the number of stream pieces and pings that have left. A datagram with either of them would
     /// also have taken more of the stream, if more could leave. A datagram with acknowledgements alone proves
-    /// nothing, because acknowledgements always leave.
+    /// nothing, because acknowledgements always leave. The ping of a probe of the path's MTU leaves alone.
     fn sent_frames(&self) -> u64 {
-        let sent = self.connection.stats().frame_tx;
-        sent.stream + sent.ping
+        let stats = self.connection.stats();
+        let sent = stats.frame_tx.stream + stats.frame_tx.ping;
+        sent.saturating_sub(stats.path.sent_plpmtud_probes)
     }
 
     /// Passes events between the endpoint and the connection, and handles the connection's events.
