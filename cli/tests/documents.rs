@@ -39,8 +39,8 @@ fn shell_lines(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// Returns the arguments of each `unisono` in a line, up to `--` or an operator of the shell. A shell variable
-/// has the value 1.
+/// Returns the arguments of each `unisono` in a line, up to `--` or an operator of the shell. A shell
+/// variable has the value 1.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let words: Vec<String> = shlex::Shlex::new(line).collect();
     let is_end = |word: &&String| {

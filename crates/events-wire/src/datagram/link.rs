@@ -151,8 +151,8 @@ impl DatagramLink {
         into.clear();
         let before = self.sent_frames();
         let given = self.connection.poll_transmit(now, 1, into).is_some();
-        // before there is a stream, nothing is written and no ping is needed. The handshake pads its datagrams
-        // to the full size, and a ping for each of them would fill the congestion window
+        // before there is a stream, nothing is written and no ping is needed. The handshake pads its
+        // datagrams to the full size, and a ping for each of them would fill the congestion window
         if given && self.stream.is_some() && self.sent_frames() > before {
             let ends = [usize::from(self.connection.current_mtu()), PROBE];
             let is_full = ends.into_iter().any(|end| (end - SPARE..=end).contains(&into.len()));

@@ -2,6 +2,7 @@
 
 use crate::memory::cursor::{gather, scatter};
 use crate::model::{Element, Layout, Operation, Sink, Source, Verb};
+use std::borrow::Cow;
 
 #[derive(Debug)]
 pub(crate) enum Data {
@@ -119,6 +120,18 @@ pub(crate) struct Op {
 unsafe impl Send for Op {}
 
 impl Op {
+    /// Returns the data that travels to the target, in the order of travel.
+    pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
+        self.data.slice(self.total).map_or_else(
+            || {
+                let mut bytes = vec![0; self.total as usize];
+                self.data.copy(0, &mut bytes);
+                Cow::Owned(bytes)
+            },
+            Cow::Borrowed,
+        )
+    }
+
     /// Whether an answer completes the operation.
     pub(crate) fn is_answered(&self) -> bool {
         self.back.is_some()

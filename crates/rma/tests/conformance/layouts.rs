@@ -7,7 +7,7 @@ use std::thread;
 use unisono_linux::clock::Duration;
 use unisono_rma::wire::tests::fault::FaultPlan;
 use unisono_rma::{
-    Assert, Element, Error, Job, Layout, Lock, Operation, Rank, Sink, Source, Spec, Style, Target,
+    Assert, Element, Error, Job, Layout, Lock, Operation, Rank, Sink, Source, Spec, Style, Target, Window,
 };
 
 /// The number of elements of a window: room for the longest layout.
@@ -85,14 +85,7 @@ fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
         let data: Vec<u32> = (0..elements as u32).map(|index| index.wrapping_mul(number)).collect();
         let mut came = vec![0_u32; elements as usize];
         let one = Element::U32.layout();
-        match epoch.how {
-            How::Fence => window.fence(Assert::NONE)?,
-            How::Pscw => {
-                window.post(&[other], Assert::NONE)?;
-                window.start(&[other], Assert::NONE)?;
-            }
-            How::Lock(lock) => window.lock(other, lock, Assert::NONE)?,
-        }
+        epoch.how.begin(&mut window, other)?;
         let target = Target { rank: other, displacement: 0, count: 1, layout: &layout };
         let source = Source { address: data.as_ptr().cast(), count: elements, layout: &one };
         if epoch.short_before {
@@ -109,14 +102,7 @@ fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
                 unsafe { window.raw_get(sink, target) }?;
             }
         }
-        match epoch.how {
-            How::Fence => window.fence(Assert::NO_SUCCEED)?,
-            How::Pscw => {
-                window.complete()?;
-                window.wait()?;
-            }
-            How::Lock(_) => window.unlock(other)?,
-        }
+        epoch.how.end(&mut window, other)?;
         job.barrier()?;
         if epoch.short_before {
             expected[SLOTS as usize - 1] = number;
@@ -219,8 +205,93 @@ fn more_layouts_than_a_target_remembers_are_told_again() {
     together(wires::tcp(2), many_layouts);
 }
 
+impl How {
+    fn begin(self, window: &mut Window, other: Rank) -> Result<(), Error> {
+        match self {
+            Self::Fence => window.fence(Assert::NONE),
+            Self::Pscw => {
+                window.post(&[other], Assert::NONE)?;
+                window.start(&[other], Assert::NONE)
+            }
+            Self::Lock(lock) => window.lock(other, lock, Assert::NONE),
+        }
+    }
+
+    fn end(self, window: &mut Window, other: Rank) -> Result<(), Error> {
+        match self {
+            Self::Fence => window.fence(Assert::NO_SUCCEED),
+            Self::Pscw => {
+                window.complete()?;
+                window.wait()
+            }
+            Self::Lock(_) => window.unlock(other),
+        }
+    }
+}
+
+/// Replaces, adds to and reads many blocks of the other rank's part, more than a ring has room for.
+fn blocks_in_order(mut job: Job, how: How) -> Result<(), Error> {
+    let other = Rank(1 - job.rank().0);
+    let mut memory = vec![7_u32; SLOTS as usize];
+    let base = memory.as_mut_ptr();
+    // SAFETY: the vector outlives the window, and is read only between epochs.
+    let mut window = unsafe { job.create(base.cast(), 4 * SLOTS, Spec::new().unit(4)) }?;
+    let one = Element::U32.layout();
+    let blocks = |count: i64| (0..count).map(|block| (4 * (block * 7 % count), 1)).collect::<Vec<_>>();
+    let (all, few) = (blocks(30_000), blocks(100));
+    let (all, few) = (Layout::indexed(Element::U32, &all)?, Layout::indexed(Element::U32, &few)?);
+    let ones = vec![1_u32; 30_000];
+    let mut came = vec![0_u32; 30_000];
+    for epoch in 0..3 {
+        let whole = Target { rank: other, displacement: 0, count: 1, layout: &all };
+        let begin = Target { rank: other, displacement: 0, count: 1, layout: &few };
+        let source = |count: u64| Source { address: ones.as_ptr().cast(), count, layout: &one };
+        how.begin(&mut window, other)?;
+        // SAFETY: the data lives until the epoch has ended, and no code writes it.
+        unsafe { window.raw_accumulate(source(30_000), whole, Operation::Replace) }?;
+        for _ in 0..3 {
+            // SAFETY: the data lives until the epoch has ended, and no code writes it.
+            unsafe { window.raw_accumulate(source(30_000), whole, Operation::Sum) }?;
+        }
+        window.put(&[epoch], other, SLOTS as i64 - 1)?;
+        if epoch < 2 {
+            let sink = Sink { address: came.as_mut_ptr().cast(), count: 30_000, layout: &one };
+            // SAFETY: the memory lives until the epoch has ended, and no code reads or writes it before.
+            unsafe { window.raw_get_accumulate(source(30_000), sink, whole, Operation::Sum) }?;
+        }
+        // SAFETY: the data lives until the epoch has ended, and no code writes it.
+        unsafe { window.raw_accumulate(source(100), begin, Operation::Replace) }?;
+        how.end(&mut window, other)?;
+        job.barrier()?;
+        // SAFETY: no rank writes between the two barriers.
+        let there = unsafe { std::slice::from_raw_parts(base, SLOTS as usize) };
+        for (slot, found) in there.iter().enumerate() {
+            let expected = match slot as u64 {
+                slot if slot == SLOTS - 1 => epoch,
+                slot if slot % 4 != 0 || slot >= 120_000 => 7,
+                slot if slot < 400 => 1,
+                _ => 4 + u32::from(epoch < 2),
+            };
+            assert_eq!(*found, expected, "slot {slot}, {how:?}");
+        }
+        assert!(came.iter().all(|value| *value == 4), "{how:?}");
+        job.barrier()?;
+    }
+    window.free()?;
+    job.finalize()
+}
+
+#[test]
+fn many_blocks_change_in_the_order_of_their_operations() {
+    watch();
+    for how in [How::Fence, How::Pscw, How::Lock(Lock::Shared), How::Lock(Lock::Exclusive)] {
+        together(shared(2), |job| blocks_in_order(job, how));
+        together(Job::threads(2), |job| blocks_in_order(job, how));
+    }
+}
+
 /// Accumulates many blocks to the other rank's part, which is reached through the kernel.
-fn many_blocks(mut job: Job) -> Result<(), Error> {
+fn many_blocks(mut job: Job, how: How) -> Result<(), Error> {
     let other = Rank(1 - job.rank().0);
     let mut memory = vec![1_u32; SLOTS as usize];
     let base = memory.as_mut_ptr();
@@ -233,10 +304,10 @@ fn many_blocks(mut job: Job) -> Result<(), Error> {
     let data: Vec<u32> = (1..=blocks.len() as u32).collect();
     let target = Target { rank: other, displacement: 0, count: 1, layout: &layout };
     let source = Source { address: data.as_ptr().cast(), count: data.len() as u64, layout: &one };
-    window.lock(other, Lock::Exclusive, Assert::NONE)?;
+    how.begin(&mut window, other)?;
     // SAFETY: the data lives until the epoch has ended, and no code writes it.
     unsafe { window.raw_accumulate(source, target, Operation::Sum) }?;
-    window.unlock(other)?;
+    how.end(&mut window, other)?;
     job.barrier()?;
     // SAFETY: no rank writes between the two barriers.
     let there = unsafe { std::slice::from_raw_parts(base, SLOTS as usize) };
@@ -253,5 +324,7 @@ fn many_blocks(mut job: Job) -> Result<(), Error> {
 #[test]
 fn a_block_that_an_accumulate_names_twice_is_added_twice() {
     watch();
-    together(shared(2), many_blocks);
+    for how in [How::Fence, How::Pscw, How::Lock(Lock::Exclusive)] {
+        together(shared(2), |job| many_blocks(job, how));
+    }
 }

@@ -8,7 +8,9 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_rma::{Assert, Error, Job, JobMembership, Key, Lock, Rank, Spec, Window};
+use unisono_rma::{
+    Assert, Element, Error, Job, JobMembership, Key, Layout, Lock, Rank, Source, Spec, Target, Window,
+};
 
 const BYTES: usize = 64 << 10;
 const VICTIM: Rank = Rank(1);
@@ -79,6 +81,16 @@ fn answers(window: &mut Window, operation: &str) -> Result<(), Error> {
         "long put" => window.put(&[7_u8; BYTES], VICTIM, 0)?,
         "short get" => window.get_now(&mut [0_u8; 8], VICTIM, 0)?,
         "long get" => window.get_now(&mut [0_u8; BYTES], VICTIM, 0)?,
+        "scattered put" => {
+            let blocks: Vec<(i64, u64)> = (0..100).map(|block| (3 * block, 1)).collect();
+            let layout = Layout::indexed(Element::U32, &blocks)?;
+            let target = Target { rank: VICTIM, displacement: 0, count: 1, layout: &layout };
+            let one = Element::U32.layout();
+            let data = [7_u32; 100];
+            let source = Source { address: data.as_ptr().cast(), count: 100, layout: &one };
+            // SAFETY: the operation is complete when the call returns, because the target is locked.
+            unsafe { window.raw_put(source, target) }?;
+        }
         "accumulate" => window.accumulate(&[7_u64; 4], VICTIM, 0, unisono_rma::Operation::Sum)?,
         other => panic!("no operation is called {other}"),
     }
@@ -86,7 +98,8 @@ fn answers(window: &mut Window, operation: &str) -> Result<(), Error> {
     window.unlock(VICTIM)
 }
 
-const OPERATIONS: [&str; 5] = ["short put", "long put", "short get", "long get", "accumulate"];
+const OPERATIONS: [&str; 6] =
+    ["short put", "long put", "scattered put", "short get", "long get", "accumulate"];
 
 fn names_the_victim(window: &mut Window, operation: &str, process: u32) {
     match answers(window, operation) {
@@ -109,6 +122,9 @@ fn each_against(name: &str, mut end: impl FnMut(&mut Child)) {
             job.barrier().expect("all live");
             end(&mut victim);
             names_the_victim(&mut window, operation, victim.id());
+            // A rank that is known to be gone stays gone, also for calls that use the process's number.
+            let long = window.get_now(&mut [0_u8; BYTES], VICTIM, 0);
+            assert!(matches!(long, Err(Error::Gone { rank: VICTIM, .. })), "{long:?}");
         });
     }
 }
@@ -123,11 +139,7 @@ fn whoever_accesses_the_memory_of_a_rank_that_was_killed_is_told_who_is_gone() {
 
 #[test]
 fn whoever_accesses_the_memory_of_a_rank_that_became_another_program_is_told_who_is_gone() {
-    watched("executes", || {
-        let key = Key::random().expect("the kernel has random bytes");
-        let mut victim = Ends(start("exposes", &place(1, 2, key)));
-        let (mut job, mut window) = window(&place(0, 2, key));
-        job.barrier().expect("all live");
+    each_against("executes", |victim| {
         std::io::Write::write_all(victim.stdin.as_mut().expect("it is piped"), b"x").expect("it reads");
         let name = format!("/proc/{}/comm", victim.id());
         let limit = Instant::now() + Duration::from_secs(60);
@@ -135,10 +147,6 @@ fn whoever_accesses_the_memory_of_a_rank_that_became_another_program_is_told_who
             assert!(Instant::now() < limit, "it never became another program");
             std::thread::sleep(Duration::from_millis(1));
         }
-        names_the_victim(&mut window, "short put", victim.id());
-        // A rank that is known to be gone stays gone, also for calls that use the process's number.
-        let long = window.get_now(&mut [0_u8; BYTES], VICTIM, 0);
-        assert!(matches!(long, Err(Error::Gone { rank: VICTIM, .. })), "{long:?}");
     });
 }
 

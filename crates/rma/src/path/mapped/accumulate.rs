@@ -146,7 +146,7 @@ impl TargetPart<'_> {
         work: impl FnOnce() -> Result<(), Error>,
         beside: impl FnOnce(),
     ) -> Result<(), Error> {
-        if self.is_alone() {
+        if self.alone {
             return work();
         }
         let gate = self.gate();
@@ -174,7 +174,7 @@ impl TargetPart<'_> {
         length: AccumulateLength,
         work: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if self.is_alone() {
+        if self.alone {
             return work();
         }
         let gate = self.gate();

@@ -9,6 +9,7 @@ use crate::memory::cursor::walk;
 use crate::memory::op::Op;
 use crate::model::{Error, Lock, Rank, Verb, WaitCell};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::io::ErrorKind;
 use unisono_linux::process_vm;
 use unisono_sync::Wakeups;
@@ -25,17 +26,8 @@ impl MappedPath {
         if part.peer.base.is_null() {
             self.by_kernel.count(op.verb, op.total);
         }
-        let copied;
-        let brought: &[u8] = match (op.verb, op.data.slice(op.total)) {
-            (Verb::Get, _) => &[],
-            (_, Some(slice)) => slice,
-            (_, None) => {
-                let mut bytes = vec![0; op.total as usize];
-                op.data.copy(0, &mut bytes);
-                copied = bytes;
-                &copied
-            }
-        };
+        let brought = if op.verb == Verb::Get { Cow::Borrowed(&[][..]) } else { op.bytes() };
+        let brought = brought.as_ref();
         let Some(back) = &op.back else { return part.perform(op, brought, None) };
         if back.layout.is_contiguous() {
             // SAFETY: the raw layer requires a sink that is writable until the operation is complete; `agree`
@@ -47,26 +39,6 @@ impl MappedPath {
         part.perform(op, brought, Some(&mut result))?;
         back.write(0, &result);
         Ok(())
-    }
-
-    /// Does an operation that another member staged for this one. Ignores an entry that reaches outside the
-    /// part.
-    #[inline]
-    pub(super) fn apply(&self, head: Head, data: *const u8, bytes: u64) {
-        let end = u64::try_from(head.offset).ok().and_then(|offset| offset.checked_add(head.length as u64));
-        if end.is_none_or(|end| end > bytes) {
-            return;
-        }
-        if head.how.is_none() {
-            let into = self.peers[self.me].base.wrapping_offset(head.offset as isize);
-            // SAFETY: the range lies inside this member's own part, and the entry inside the ring.
-            unsafe { copy(data, into, head.length) };
-            return;
-        }
-        // SAFETY: `StagingReader::next` has limited the entry to the ring.
-        let data = unsafe { std::slice::from_raw_parts(data, head.length) };
-        // This member's own part is always mapped, so there can be no error.
-        let _ = self.execute_entry(self.me, head, data);
     }
 
     pub(super) fn execute_entry(&self, target: usize, head: Head, data: &[u8]) -> Result<(), Error> {
@@ -91,6 +63,7 @@ impl MappedPath {
             peer: &self.peers[target],
             wakeups: self.wakeups,
             waits: &self.gate_waits,
+            alone: self.peers[target].held == LockHeld::Lock(Lock::Exclusive),
         }
     }
 }
@@ -104,6 +77,8 @@ pub(super) struct TargetPart<'a> {
     pub(super) peer: &'a MappedPeer,
     pub(super) wakeups: Wakeups,
     pub(super) waits: &'a WaitCell,
+    /// Whether no other rank can accumulate here.
+    pub(super) alone: bool,
 }
 
 impl TargetPart<'_> {
@@ -147,12 +122,22 @@ impl TargetPart<'_> {
 
     /// Returns the error for a copy that failed. An open /proc/PID/mem reads and writes nothing once its
     /// process has ended or has executed another program; process_vm_readv(2) reports a process that has
-    /// ended as unknown.
+    /// ended as unknown, and one that has executed another program by a bad address.
     #[cold]
     pub(super) fn failed(&self, source: std::io::Error) -> Error {
         let rank = Rank::at(self.target);
-        let has_ended = matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::WriteZero)
-            || Errno::from_io_error(&source) == Some(Errno::SRCH);
+        let is_end = |kind| matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::WriteZero);
+        let is_empty = || {
+            let memory = self.host.memory(rank);
+            let read = memory.map(|memory| memory.read(self.remote(0), &mut [0]));
+            read.is_some_and(|read| read.is_err_and(|error| is_end(error.kind())))
+        };
+        let has_ended = is_end(source.kind())
+            || match Errno::from_io_error(&source) {
+                Some(Errno::SRCH) => true,
+                Some(Errno::FAULT) => is_empty(),
+                _ => false,
+            };
         if has_ended {
             return self.host.lost(rank);
         }
@@ -200,9 +185,22 @@ impl TargetPart<'_> {
         Ok(())
     }
 
-    /// Whether an exclusive lock keeps all others from accumulating here.
+    /// Does an operation that another member staged for this part, which is this member's own and has `bytes`
+    /// bytes. Ignores an entry that reaches outside the part.
     #[inline]
-    pub(super) fn is_alone(&self) -> bool {
-        self.peer.held == LockHeld::Lock(Lock::Exclusive)
+    pub(super) fn apply(&self, head: Head, data: *const u8, bytes: u64) {
+        let end = u64::try_from(head.offset).ok().and_then(|offset| offset.checked_add(head.length as u64));
+        if end.is_none_or(|end| end > bytes) {
+            return;
+        }
+        let Some(how) = head.how else {
+            // SAFETY: the range lies inside this member's own part, and the entry inside the ring.
+            unsafe { copy(data, self.address(head.offset), head.length) };
+            return;
+        };
+        // SAFETY: `StagingReader::next` has limited the entry to the ring.
+        let data = unsafe { std::slice::from_raw_parts(data, head.length) };
+        // This member's own part is always mapped, so there can be no error.
+        let _ = self.accumulate(head.offset, how, data, None);
     }
 }

@@ -5,6 +5,9 @@
 //! | locked, or known to be in its epoch | done at once | done at once |
 //! | not known to be in its epoch | staged in the pair's ring | queued until the epoch ends |
 //!
+//! If the target's part is not mapped, any put or accumulate that the ring has room for counts as short, and
+//! is staged in all epochs but passive ones; a get is done at once where the target is in its epoch.
+//!
 //! "Known" costs nothing: it follows from the fence or the lock. A check of the target's flag may cost the
 //! transfer of a line between two processors. The flag of post-start-complete-wait lies in a line of the
 //! origin's own, so only contiguous puts of at most [`MIN_CHECKED_BYTES`] bytes skip its check. Fence epochs
@@ -12,9 +15,11 @@
 //! operations, and a queue that is not empty takes all later operations, so that accumulates stay in order.
 
 use super::passive::MAX_OFFERED_BYTES;
-use super::staging::{Head, MAX_STAGED_BYTES, Stamp, room};
+use super::scattered::AlikeEntries;
+use super::staging::{HEAD, Head, MAX_STAGED_BYTES, Stamp, room};
 use super::{LockHeld, MappedPath, TargetExposure};
 use crate::memory::copy::copy;
+use crate::memory::cursor::walk;
 use crate::memory::op::Op;
 use crate::model::{Element, EpochKind, Error, Lock, Operation, Rank, Verb};
 use unisono_sync::poll_briefly;
@@ -47,6 +52,10 @@ impl MappedPath {
                 return self.execute(target, &op);
             }
             EpochKind::Fence | EpochKind::Started => {}
+        }
+        // A get is ordered with no other operation, so that staged operations may stay staged.
+        if op.is_get() && !self.mapped && (self.peers[target].opened || self.is_open(reach, target)) {
+            return self.execute(target, &op);
         }
         if self.peers[target].opened && (self.mapped || !self.is_stageable(&op)) {
             self.execute_staged(reach, target)?;
@@ -83,8 +92,20 @@ impl MappedPath {
 
     fn is_stageable(&self, op: &Op) -> bool {
         matches!(op.verb, Verb::Put | Verb::Accumulate)
-            && op.layout.is_contiguous()
-            && op.total <= self.max_staged_bytes() as u64
+            && match op.layout.is_contiguous() {
+                true => op.total <= self.max_staged_bytes() as u64,
+                false => !self.mapped && self.may_stage_blocks(op),
+            }
+    }
+
+    /// Whether an empty ring may have room for an entry for each block, and no block splits an element.
+    fn may_stage_blocks(&self, op: &Op) -> bool {
+        let element = op.element.map_or(1, |element| element.size() as u64);
+        let runs = op.layout.runs();
+        let blocks = runs.iter().fold(0, |blocks: u64, run| blocks.saturating_add(run.count));
+        let heads = blocks.saturating_mul(op.count).saturating_mul(HEAD as u64);
+        op.total.saturating_add(heads) <= room(self.region.plan.ring_bytes) as u64
+            && runs.iter().all(|run| run.bytes.is_multiple_of(element))
     }
 
     /// Returns the largest length of data that is staged. For a part that is not mapped it is the room of the
@@ -108,11 +129,40 @@ impl MappedPath {
         if !self.is_stageable(op) {
             return false;
         }
-        let Some(data) = op.data.slice(op.total) else { return false };
         let how = op.element.zip(op.operation).filter(|_| op.verb == Verb::Accumulate);
-        let (head, stamp) = (Head { how, offset: op.offset, length: data.len() }, self.stamp(reach, target));
+        let stamp = self.stamp(reach, target);
+        if !op.layout.is_contiguous() {
+            return self.stage_blocks(target, stamp, how, op);
+        }
+        let Some(data) = op.data.slice(op.total) else { return false };
+        let head = Head { how, offset: op.offset, length: data.len() };
         // SAFETY: the data is a slice of this length, and `is_stageable` has checked that it is short enough.
         unsafe { self.stage_entry(target, stamp, head, data.as_ptr()) }
+    }
+
+    /// Stages an entry for each block of an operation, or none; returns whether the ring had room.
+    #[inline(never)]
+    fn stage_blocks(
+        &mut self,
+        target: usize,
+        stamp: Stamp,
+        how: Option<(Element, Operation)>,
+        op: &Op,
+    ) -> bool {
+        let data = op.bytes();
+        let staged = self.peers[target].writer.staged();
+        let mut fits = true;
+        walk(&op.layout, op.count, std::ptr::null_mut(), 0, op.total, |block, from, to| {
+            let offset = op.offset.wrapping_add(block as isize as i64);
+            let head = Head { how, offset, length: to - from };
+            // SAFETY: the block's data is a slice of this length, and `may_stage_blocks` has checked that all
+            // blocks together are short enough.
+            fits = fits && unsafe { self.stage_entry(target, stamp, head, data[from..to].as_ptr()) };
+        });
+        if !fits {
+            self.peers[target].writer.truncate(staged);
+        }
+        fits
     }
 
     /// Stages an entry; returns whether the ring had room.
@@ -286,16 +336,21 @@ impl MappedPath {
         }
         let stamp = self.stamp(reach, target);
         let mut writer = std::mem::take(&mut self.peers[target].writer);
-        let mut done = Ok(());
+        let (mut done, mut alike) = (Ok(()), AlikeEntries::default());
+        let is_reached_by_kernel = self.peers[target].base.is_null();
         writer.withdraw(self.region.ring(self.me, target), stamp, |head, data| {
             // SAFETY: this member wrote the entry, which lies in the ring.
             let data = unsafe { std::slice::from_raw_parts(data, head.length) };
-            if done.is_ok() {
+            if done.is_err() || (is_reached_by_kernel && alike.add(head, data)) {
+                return;
+            }
+            done = self.execute_alike(target, &mut alike);
+            if done.is_ok() && !(is_reached_by_kernel && alike.add(head, data)) {
                 done = self.execute_entry(target, head, data);
             }
         });
         self.peers[target].writer = writer;
-        done
+        done.and_then(|()| self.execute_alike(target, &mut alike))
     }
 
     /// Does the queued operations for a target that is in its epoch.

@@ -162,11 +162,15 @@ impl MappedPath {
             if form == OfferPlacement::InLine {
                 let put = offers.carried();
                 let (data, length) = put.data();
-                self.apply(Head { how: None, offset: put.offset, length }, data, self.own_bytes);
+                self.part(self.me).apply(
+                    Head { how: None, offset: put.offset, length },
+                    data,
+                    self.own_bytes,
+                );
                 reader.skip_to(end);
             } else {
                 reader.drain_to(ring, end, Stamp::PASSIVE, |head, data| {
-                    self.apply(head, data, self.own_bytes);
+                    self.part(self.me).apply(head, data, self.own_bytes);
                 });
             }
             offers.applied(end);

@@ -1,12 +1,16 @@
 //! Operations on many blocks of a part that is reached through the kernel.
 //!
 //! The idea: a system call takes up to [`MAX_RANGES`] blocks, and an accumulate reads that many, combines
-//! them and writes them back. Blocks that lie close together are read with the gaps between them, because a
-//! copy of a gap costs less than one more range; gaps are never written. Cost: two system calls for 1024
-//! blocks, and 0.3 us for each block. When not to use: for a single block.
+//! them and writes them back. Blocks are visited by their addresses, unless two of them overlap: then the
+//! order of travel decides what the target has at the end. Blocks that lie close together are read with the
+//! gaps between them, because a copy of a gap costs less than one more range; gaps are never written. Cost:
+//! two system calls for 1024 blocks, and 0.3 us for each block that is written. When not to use: for a single
+//! block, or if the target can apply the blocks itself (`staging`).
 
+use super::MappedPath;
 use super::execute::TargetPart;
 use super::gate::AccumulateLength;
+use super::staging::{Head, MAX_STAGED_BYTES};
 use crate::memory::combine::combine;
 use crate::memory::cursor::walk;
 use crate::memory::op::Op;
@@ -20,46 +24,101 @@ const MAX_BATCH_BYTES: usize = 128 << 10;
 /// much as a copy of about a kilobyte. Chosen, not measured.
 const MAX_SPREAD: usize = 8;
 
-/// Blocks that one system call transfers.
-#[derive(Default)]
-struct RangeBatch {
-    ranges: Vec<RemoteRange>,
-    /// The position of the first block in the data.
-    start: usize,
-    bytes: usize,
+/// A block of the target's part.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartBlock {
+    /// Bytes from the start of the part.
+    pub(super) offset: i64,
+    pub(super) bytes: usize,
+    /// The position of the block in the data.
+    pub(super) at: usize,
 }
 
-impl RangeBatch {
-    fn is_full(&self, more: usize) -> bool {
-        self.ranges.len() == MAX_RANGES || (self.bytes > 0 && self.bytes + more > MAX_BATCH_BYTES)
+impl PartBlock {
+    fn data(&self) -> std::ops::Range<usize> {
+        self.at..self.at + self.bytes
     }
 
-    fn add(&mut self, address: usize, bytes: usize) {
-        self.bytes += bytes;
-        match self.ranges.last_mut() {
-            Some(last) if last.address + last.bytes == address => last.bytes += bytes,
-            _ => self.ranges.push(RemoteRange { address, bytes }),
+    fn are_in_order(blocks: &[Self]) -> bool {
+        blocks.is_sorted_by(|a, b| a.offset + a.bytes as i64 <= b.offset)
+    }
+
+    /// Sorts the blocks by their addresses. If two of them overlap, they stay as they are. Returns whether
+    /// none overlap.
+    fn sort(blocks: &mut Vec<Self>) -> bool {
+        if Self::are_in_order(blocks) {
+            return true;
         }
-    }
-
-    fn is_in_order(ranges: &[RemoteRange]) -> bool {
-        ranges.is_sorted_by(|a, b| a.address + a.bytes <= b.address)
-    }
-
-    fn overlaps(&self) -> bool {
-        !Self::is_in_order(&self.ranges) && {
-            let mut sorted = self.ranges.clone();
-            sorted.sort_unstable_by_key(|range| range.address);
-            !Self::is_in_order(&sorted)
+        let mut sorted = blocks.clone();
+        sorted.sort_unstable_by_key(|block| block.offset);
+        let is_in_order = Self::are_in_order(&sorted);
+        if is_in_order {
+            *blocks = sorted;
         }
+        is_in_order
     }
 
-    /// Returns the range that has all blocks, if it is short and the blocks lie in order.
-    fn span(&self) -> Option<RemoteRange> {
-        let (first, last) = (self.ranges.first()?, self.ranges.last()?);
-        let bytes = (last.address + last.bytes).checked_sub(first.address)?;
-        let is_short = self.ranges.len() > 1 && bytes <= MAX_SPREAD * self.bytes;
-        (is_short && Self::is_in_order(&self.ranges)).then_some(RemoteRange { address: first.address, bytes })
+    /// Returns the number of the first blocks that one batch takes.
+    fn batch(blocks: &[Self]) -> usize {
+        let mut bytes = 0;
+        let fits = |block: &&Self| {
+            bytes += block.bytes;
+            bytes <= MAX_BATCH_BYTES
+        };
+        blocks.iter().take(MAX_RANGES).take_while(fits).count().max(1)
+    }
+}
+
+/// Returns the bytes of a batch's blocks, one block after the other.
+fn collected<'a>(batch: &[PartBlock], bytes_of: impl Fn(&PartBlock) -> &'a [u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(batch.iter().map(|block| block.bytes).sum());
+    batch.iter().for_each(|block| bytes.extend_from_slice(bytes_of(block)));
+    bytes
+}
+
+/// The way in which blocks change or are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BlockAccess {
+    Put,
+    Get,
+    Accumulate(Element, Operation),
+}
+
+/// Staged entries that are done together, because they are alike.
+#[derive(Debug, Default)]
+pub(super) struct AlikeEntries {
+    how: Option<(Element, Operation)>,
+    blocks: Vec<PartBlock>,
+    data: Vec<u8>,
+}
+
+impl AlikeEntries {
+    /// Adds an entry; returns false if it is long, or does something else than those that are there.
+    pub(super) fn add(&mut self, head: Head, data: &[u8]) -> bool {
+        let is_alike = self.blocks.is_empty() || self.how == head.how;
+        let takes = is_alike && head.length <= MAX_STAGED_BYTES;
+        if takes {
+            self.how = head.how;
+            self.blocks.push(PartBlock { offset: head.offset, bytes: head.length, at: self.data.len() });
+            self.data.extend_from_slice(data);
+        }
+        takes
+    }
+}
+
+impl MappedPath {
+    /// Does the entries at a target that is reached through the kernel, and removes them.
+    pub(super) fn execute_alike(&self, target: usize, entries: &mut AlikeEntries) -> Result<(), Error> {
+        let AlikeEntries { how, blocks, data } = std::mem::take(entries);
+        if let [] | [_] = blocks[..] {
+            let only = blocks.first().map(|block| Head { how, offset: block.offset, length: block.bytes });
+            return only.map_or(Ok(()), |head| self.execute_entry(target, head, &data));
+        }
+        let verb = if how.is_none() { Verb::Put } else { Verb::Accumulate };
+        self.by_kernel.count(verb, data.len() as u64);
+        let access =
+            how.map_or(BlockAccess::Put, |(element, operation)| BlockAccess::Accumulate(element, operation));
+        self.part(target).access_blocks(access, blocks, &data, None)
     }
 }
 
@@ -69,102 +128,126 @@ impl TargetPart<'_> {
         &self,
         op: &Op,
         brought: &[u8],
-        mut result: Option<&mut [u8]>,
-    ) -> Result<(), Error> {
-        let (mut batch, mut done) = (RangeBatch::default(), Ok(()));
-        walk(&op.layout, op.count, std::ptr::null_mut(), 0, op.total, |block, from, to| {
-            if done.is_err() {
-                return;
-            }
-            if op.element.is_some_and(|element| !(to - from).is_multiple_of(element.size())) {
-                done = Err(Error::Type("a block of the layout splits an element".to_owned()));
-                return;
-            }
-            if batch.is_full(to - from) {
-                done = self.perform_batch(op, &batch, brought, result.as_deref_mut());
-                batch.ranges.clear();
-                (batch.start, batch.bytes) = (from, 0);
-            }
-            batch.add(self.remote(op.offset.wrapping_add(block as isize as i64)), to - from);
-        });
-        done?;
-        self.perform_batch(op, &batch, brought, result)
-    }
-
-    fn perform_batch(
-        &self,
-        op: &Op,
-        batch: &RangeBatch,
-        brought: &[u8],
         result: Option<&mut [u8]>,
     ) -> Result<(), Error> {
-        let place = batch.start..batch.start + batch.bytes;
-        let back = result.map(|result| &mut result[place.clone()]);
-        match (op.verb, op.element, op.operation) {
-            (Verb::Put, ..) => self.write_ranges(&batch.ranges, &brought[place]),
-            (Verb::Get, ..) => back.map_or(Ok(()), |back| self.read_batch(batch, back)),
-            (_, Some(element), Some(operation)) => {
-                self.accumulate_batch(batch, (element, operation), &brought[place], back)
-            }
-            _ => Ok(()),
+        let (mut blocks, mut splits) = (Vec::new(), false);
+        walk(&op.layout, op.count, std::ptr::null_mut(), 0, op.total, |block, from, to| {
+            let offset = op.offset.wrapping_add(block as isize as i64);
+            splits |= op.element.is_some_and(|element| !(to - from).is_multiple_of(element.size()));
+            blocks.push(PartBlock { offset, bytes: to - from, at: from });
+        });
+        if splits {
+            return Err(Error::Type("a block of the layout splits an element".to_owned()));
         }
+        let access = match (op.verb, op.element, op.operation) {
+            (Verb::Put, ..) => BlockAccess::Put,
+            (Verb::Get, ..) => BlockAccess::Get,
+            (_, Some(element), Some(operation)) => BlockAccess::Accumulate(element, operation),
+            _ => return Ok(()),
+        };
+        self.access_blocks(access, blocks, brought, result)
     }
 
-    fn accumulate_batch(
+    /// Does an operation on blocks, whose data is in `brought`, and stores the old values in `result`.
+    pub(super) fn access_blocks(
         &self,
-        batch: &RangeBatch,
-        (element, operation): (Element, Operation),
+        access: BlockAccess,
+        mut blocks: Vec<PartBlock>,
         brought: &[u8],
-        mut back: Option<&mut [u8]>,
+        mut result: Option<&mut [u8]>,
     ) -> Result<(), Error> {
-        if batch.overlaps() {
-            let mut at = 0;
-            return batch.ranges.iter().try_for_each(|range| {
-                let place = at..at + range.bytes;
-                at += range.bytes;
-                let offset = range.address.wrapping_sub(self.remote(0)) as i64;
-                let back = back.as_deref_mut().map(|back| &mut back[place.clone()]);
-                self.accumulate(offset, (element, operation), &brought[place], back)
+        let is_in_order = PartBlock::sort(&mut blocks);
+        if let (BlockAccess::Accumulate(element, operation), false) = (access, is_in_order) {
+            return blocks.iter().try_for_each(|block| {
+                let back = result.as_deref_mut().map(|result| &mut result[block.data()]);
+                self.accumulate(block.offset, (element, operation), &brought[block.data()], back)
             });
         }
-        self.exclusively(AccumulateLength::Long, || {
-            let mut there = vec![0; batch.bytes];
-            self.read_batch(batch, &mut there)?;
-            if let Some(back) = back {
-                back.copy_from_slice(&there);
-            }
-            if operation == Operation::NoOp {
-                return Ok(());
-            }
-            // SAFETY: two slices of equal length; the operation was checked.
-            unsafe { combine(element, operation, there.as_mut_ptr(), brought.as_ptr(), there.len()) };
-            self.write_ranges(&batch.ranges, &there)
-        })
-    }
-
-    fn read_batch(&self, batch: &RangeBatch, into: &mut [u8]) -> Result<(), Error> {
-        let Some(span) = batch.span() else {
-            let process = self.host.memory_of(Rank::at(self.target))?;
-            let read = process_vm::read_ranges(process, &batch.ranges, into);
-            return read.map_err(|source| self.failed(source));
-        };
-        let mut all = vec![0; span.bytes];
-        let process = self.host.memory_of(Rank::at(self.target))?;
-        process_vm::read(process, span.address, &mut all).map_err(|source| self.failed(source))?;
-        let mut at = 0;
-        for range in &batch.ranges {
-            let from = range.address - span.address;
-            into[at..at + range.bytes].copy_from_slice(&all[from..from + range.bytes]);
-            at += range.bytes;
+        let mut rest = blocks.as_slice();
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(PartBlock::batch(rest));
+            rest = later;
+            self.access_batch(access, batch, brought, result.as_deref_mut())?;
         }
         Ok(())
     }
 
-    fn write_ranges(&self, ranges: &[RemoteRange], bytes: &[u8]) -> Result<(), Error> {
+    fn access_batch(
+        &self,
+        access: BlockAccess,
+        batch: &[PartBlock],
+        brought: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> Result<(), Error> {
+        let data = || collected(batch, |block| &brought[block.data()]);
+        let store = |there: &[u8], result: Option<&mut [u8]>| {
+            let (Some(result), mut at) = (result, 0) else { return };
+            for block in batch {
+                result[block.data()].copy_from_slice(&there[at..at + block.bytes]);
+                at += block.bytes;
+            }
+        };
+        match access {
+            BlockAccess::Put => self.write_batch(batch, &data()),
+            BlockAccess::Get => {
+                store(&self.read_batch(batch)?, result);
+                Ok(())
+            }
+            BlockAccess::Accumulate(element, operation) => {
+                let brought = data();
+                self.exclusively(AccumulateLength::Long, || {
+                    let mut there = self.read_batch(batch)?;
+                    store(&there, result);
+                    if operation == Operation::NoOp {
+                        return Ok(());
+                    }
+                    // SAFETY: two slices of equal length; the operation was checked.
+                    unsafe { combine(element, operation, there.as_mut_ptr(), brought.as_ptr(), there.len()) };
+                    self.write_batch(batch, &there)
+                })
+            }
+        }
+    }
+
+    /// Returns the ranges of a batch's blocks.
+    fn ranges(&self, batch: &[PartBlock]) -> Vec<RemoteRange> {
+        let mut ranges: Vec<RemoteRange> = Vec::with_capacity(batch.len());
+        for block in batch {
+            let address = self.remote(block.offset);
+            match ranges.last_mut() {
+                Some(last) if last.address + last.bytes == address => last.bytes += block.bytes,
+                _ => ranges.push(RemoteRange { address, bytes: block.bytes }),
+            }
+        }
+        ranges
+    }
+
+    /// Reads blocks that do not overlap.
+    fn read_batch(&self, batch: &[PartBlock]) -> Result<Vec<u8>, Error> {
+        let bytes = batch.iter().map(|block| block.bytes).sum();
+        let process = self.host.memory_of(Rank::at(self.target))?;
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(Vec::new()) };
+        let span = usize::try_from(last.offset + last.bytes as i64 - first.offset).unwrap_or(usize::MAX);
+        if span > MAX_SPREAD * bytes || !PartBlock::are_in_order(batch) {
+            let mut there = vec![0; bytes];
+            let read = process_vm::read_ranges(process, &self.ranges(batch), &mut there);
+            return read.map(|()| there).map_err(|source| self.failed(source));
+        }
+        let mut all = vec![0; span];
+        let read = process_vm::read(process, self.remote(first.offset), &mut all);
+        read.map_err(|source| self.failed(source))?;
+        let place = |block: &PartBlock| {
+            let from = (block.offset - first.offset) as usize;
+            from..from + block.bytes
+        };
+        Ok(collected(batch, |block| &all[place(block)]))
+    }
+
+    fn write_batch(&self, batch: &[PartBlock], bytes: &[u8]) -> Result<(), Error> {
         let process = self.host.memory_of(Rank::at(self.target))?;
         // SAFETY: the ranges lie inside the part that its owner announced and guarantees; the call checks
         // that the owner lives.
-        let written = unsafe { process_vm::write_ranges(process, ranges, bytes) };
+        let written = unsafe { process_vm::write_ranges(process, &self.ranges(batch), bytes) };
         written.map_err(|source| self.failed(source))
     }
 }

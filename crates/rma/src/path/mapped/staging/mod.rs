@@ -1,5 +1,6 @@
 //! Staged operations: short puts and accumulates for a target that is not known to be in its epoch yet; if
-//! the target's part is not mapped, puts and accumulates of any length for which the ring has room.
+//! the target's part is not mapped, puts and accumulates of any length and layout for which the ring has
+//! room. Each block of a layout is an entry.
 //!
 //! The idea: the origin writes its operations into a ring that only it writes, each stamped with its epoch.
 //! When it ends its epoch it publishes the fill level of the ring. The target applies the entries of the
@@ -12,7 +13,8 @@
 //!   ... | stamp LONG_ENTRY element operation offset | length | to the next line | data, padded | stamp ...
 //! ```
 //! Two copies by two processors at memory speed take less time than one copy by the kernel, which looks up
-//! every page: 12 us for four times 64 KB each way, against 27 to 35 us. An origin that finds the ring empty
+//! every page: 12 us for four times 64 KB each way, against 27 to 35 us. 30,000 blocks of 8 bytes take 0.3 ms,
+//! and 4.3 to 13 ms through the kernel. An origin that finds the ring empty
 //! begins again at the ring's start, because the caches still hold that memory, and publishes the new
 //! beginning.
 //!
@@ -33,7 +35,7 @@ use crate::model::{Element, Operation};
 use unisono_sync::atomics::AtomicU32;
 
 /// The size of an entry's head, and the alignment of entries (bytes).
-const HEAD: usize = 16;
+pub(super) const HEAD: usize = 16;
 /// The longest data of a short entry (bytes). Longer data is staged only where the kernel would copy it
 /// otherwise; it begins at a cache line. Staging copies twice, at 10 bytes a nanosecond or so: beyond 1 KB
 /// the second copy (100 ns) costs more than the check of the target's flag that it saves. Computed, not

@@ -83,6 +83,11 @@ impl StagingWriter {
         self.written.wrapping_sub(self.epoch_start) as usize
     }
 
+    /// Removes the newest entries of this epoch, until `staged` bytes of it are left.
+    pub(in crate::path::mapped) fn truncate(&mut self, staged: usize) {
+        self.written = self.epoch_start.wrapping_add(staged as u32);
+    }
+
     /// Records that the target has applied all entries.
     pub(in crate::path::mapped) fn mark_applied(&mut self) {
         (self.epoch_start, self.given_back) = (self.written, self.written);

@@ -39,6 +39,13 @@ impl StagingReader {
         let _ = (ring, size);
     }
 
+    /// Returns the number of bytes that the origin has committed and this member has not read. The origin may
+    /// write any number.
+    #[inline]
+    pub(in crate::path::mapped) fn unread(&self, ring: StagingRing<'_>) -> usize {
+        ring.filled.load(Ordering::Relaxed).wrapping_sub(self.read) as usize
+    }
+
     /// Applies all entries of an epoch.
     #[inline]
     pub(in crate::path::mapped) fn drain(
