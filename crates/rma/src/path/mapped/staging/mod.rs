@@ -13,10 +13,9 @@
 //!   ... | stamp LONG_ENTRY element operation offset | length | to the next line | data, padded | stamp ...
 //! ```
 //! Two copies by two processors at memory speed take less time than one copy by the kernel, which looks up
-//! every page: 12 us for four times 64 KB each way, against 27 to 35 us. 30,000 blocks of 8 bytes take 0.3 ms,
-//! and 4.3 to 13 ms through the kernel. An origin that finds the ring empty
-//! begins again at the ring's start, because the caches still hold that memory, and publishes the new
-//! beginning.
+//! every page: 12 us for four times 64 KB each way, against 27 to 35 us. 30,000 blocks of 8 bytes take
+//! 0.3 ms, and 4.3 to 13 ms through the kernel. An origin that finds the ring empty begins again at the
+//! ring's start, because the caches still hold that memory, and publishes the new beginning.
 //!
 //! If an origin finds the target in its epoch after all, it withdraws its entries
 //! ([`StagingWriter::withdraw`]) and does their operations directly, so that accumulates stay in order. Cost:
