@@ -1,7 +1,7 @@
 //! Parses a broker's policy and permissions from arguments.
 
 use crate::exit::Failure;
-use unisono_fairqueue::{Flows, Policy};
+use unisono_fairqueue::Policy;
 use unisono_linux::read::HAND_WRITTEN;
 
 /// Reads a policy from a file. Fails if the broker cannot enforce all of it.
@@ -24,20 +24,8 @@ fn keeps(policy: &Policy) -> Result<(), String> {
             "the class {class} has a ceiling of {ceiling}, which the broker cannot keep; remove it"
         ));
     }
-    if !policy.framing.is_plain() {
-        return Err(
-            "the policy has `overhead` or `atm`, which are for packets; a broker has messages: remove them"
-                .to_owned(),
-        );
-    }
-    let mut classes = policy.hierarchy.classes();
-    if let Some((_, class)) =
-        classes.find(|(id, _)| policy.flows(*id) != Flows::Together || policy.congestion(*id).is_some())
-    {
-        let name = &class.name;
-        return Err(format!(
-            "the class {name} has `flows` or `ecn`, which are for packets; a broker has messages: remove them"
-        ));
+    if let Some(part) = policy.packet_part() {
+        return Err(format!("{part}, which is for packets; a broker has messages: remove it"));
     }
     Ok(())
 }

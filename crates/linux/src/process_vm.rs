@@ -230,7 +230,11 @@ mod tests {
         unsafe { own.write(target.as_mut_ptr() as usize, &[9, 9]) }.expect("as reading was");
         assert_eq!(std::hint::black_box(target), [9, 9, 3, 4]);
         assert!(own.read(16, &mut [0]).is_err());
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep(1) exists");
+        // a child that has not executed its program yet may still have this process's memory: one that has
+        // written has executed it
+        let mut yes = std::process::Command::new("yes");
+        let mut child = yes.stdout(std::process::Stdio::piped()).spawn().expect("yes(1) exists");
+        std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut [0]).expect("it writes");
         let pinned = PinnedProcess::of_child(&child).expect("our child");
         let held = HeldMemory::open(&pinned).expect("our child");
         child.kill().expect("our child");

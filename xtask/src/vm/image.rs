@@ -8,6 +8,8 @@ use super::{VmUnavailable, guest};
 use anyhow::{Context, ensure};
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use unisono_linux::programs::on_path;
@@ -17,6 +19,8 @@ const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf", "sch_htb"];
 
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
+const DATA: u32 = 0o100_644;
+const LINK: u32 = 0o120_777;
 
 #[derive(Default)]
 pub(super) struct Image {
@@ -26,9 +30,13 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Adds a file at an absolute path, with the directories above it. If a path is added twice, the first
-    /// file stays.
+    /// Adds a file of data at an absolute path, with the directories above it. If a path is added twice, the
+    /// first file stays.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
+        self.add(path, DATA, content);
+    }
+
+    fn add(&mut self, path: &str, mode: u32, content: &[u8]) {
         for (at, _) in path.match_indices('/').skip(1) {
             let directory = &path[..at];
             if self.known.insert(directory.to_owned()) {
@@ -36,13 +44,13 @@ impl Image {
             }
         }
         if self.known.insert(path.to_owned()) {
-            self.entry(path, PROGRAM, content);
+            self.entry(path, mode, content);
         }
     }
 
     /// Adds a program, without its debug information, and its shared libraries.
     pub(super) fn program(&mut self, path: &str, program: &Path) -> anyhow::Result<()> {
-        self.file(path, &stripped(program)?);
+        self.add(path, PROGRAM, &stripped(program)?);
         let ldd = Command::new("ldd").arg(program).output().context("start ldd")?;
         ensure!(
             ldd.status.success(),
@@ -52,7 +60,7 @@ impl Image {
         );
         for library in libraries(&String::from_utf8_lossy(&ldd.stdout)) {
             let content = fs::read(library).with_context(|| format!("read {library}"))?;
-            self.file(library, &content);
+            self.add(library, PROGRAM, &content);
         }
         Ok(())
     }
@@ -66,17 +74,20 @@ impl Image {
         Ok(())
     }
 
-    /// Adds the files of a directory, and of those below it, at the same paths; links are left out.
+    /// Adds the files and links of a directory, and of those below it, at the same paths.
     pub(super) fn directory(&mut self, directory: &Path) -> anyhow::Result<()> {
         let entries = fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
         for entry in entries {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
+            let name = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
             if kind.is_dir() {
                 self.directory(&path)?;
+            } else if kind.is_symlink() {
+                self.add(name, LINK, fs::read_link(&path)?.as_os_str().as_bytes());
             } else if kind.is_file() {
-                let name = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
-                self.file(name, &fs::read(&path).with_context(|| format!("read {name}"))?);
+                let mode = if entry.metadata()?.mode() & 0o111 == 0 { DATA } else { PROGRAM };
+                self.add(name, mode, &fs::read(&path).with_context(|| format!("read {name}"))?);
             }
         }
         Ok(())
@@ -148,6 +159,26 @@ mod tests {
         assert!(text.contains("a\0") && text.contains("a/b\0") && text.contains("hello"));
         assert!(!text.contains("again"), "the first of a name stays");
         assert!(text.contains("TRAILER!!!"));
+    }
+
+    #[test]
+    fn a_directory_keeps_its_links_and_which_of_its_files_are_programs() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("data"), "d").expect("room");
+        fs::copy("/proc/self/exe", path("program")).expect("room");
+        std::os::unix::fs::symlink("data", path("link")).expect("room");
+        let mut image = Image::default();
+        image.directory(directory.path()).expect("it is readable");
+        let bytes = image.finish();
+        for (name, mode) in [("data", DATA), ("program", PROGRAM), ("link", LINK)] {
+            let name = format!("{}\0", path(name).display());
+            let name = name.trim_start_matches('/').as_bytes();
+            let at = bytes.windows(name.len()).position(|window| window == name).expect("an entry");
+            // the name follows a header of 110 characters, whose third field is the mode
+            let mode_there = &bytes[at - 110 + 14..at - 110 + 22];
+            assert_eq!(mode_there, format!("{mode:08x}").as_bytes());
+        }
     }
 
     #[test]

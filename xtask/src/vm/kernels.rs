@@ -43,9 +43,9 @@ const READ_BY_TESTS: [&str; 2] = ["docs", "examples"];
 /// Files of the system that tests read.
 const SYSTEM_FILES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/os-release"];
 /// Programs that tests start.
-const COMMANDS: [&str; 22] = [
-    "bash", "cat", "chrt", "echo", "env", "false", "head", "kill", "ls", "nice", "nproc", "renice", "sed",
-    "seq", "sh", "sleep", "taskset", "timeout", "touch", "tr", "true", "yes",
+const COMMANDS: [&str; 25] = [
+    "bash", "cat", "chrt", "echo", "env", "false", "head", "kill", "ls", "mkdir", "mkfifo", "nice", "nproc",
+    "renice", "rmdir", "sed", "seq", "sh", "sleep", "taskset", "timeout", "touch", "tr", "true", "yes",
 ];
 /// The limit for the tests on one kernel: generous, because only a hang should reach it.
 const KERNEL_TIMEOUT: Duration = Duration::from_secs(60 * 60);

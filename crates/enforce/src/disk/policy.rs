@@ -1,14 +1,13 @@
 //! The parts of a policy that a served disk enforces, and the numbers of its users.
 
 use super::DiskError;
-use unisono_fairqueue::{Flows, Order, Policy};
+use unisono_fairqueue::{Order, Policy};
 
 /// Checks that a served disk can enforce everything that the policy says about its classes. Matches apply to
 /// packets and are ignored, so that a link and a disk can have one policy.
 pub(super) fn check(policy: &Policy) -> Result<(), DiskError> {
-    if !policy.framing.is_plain() {
-        let what = "the policy has `overhead` or `atm`, which are for packets; remove them".to_owned();
-        return Err(DiskError::Policy { what });
+    if let Some(part) = policy.packet_part() {
+        return Err(DiskError::Policy { what: format!("{part}, which is for packets; remove it") });
     }
     for (id, class) in policy.hierarchy.classes() {
         let name = &class.name;
@@ -18,8 +17,6 @@ pub(super) fn check(policy: &Policy) -> Result<(), DiskError> {
             "a `limit` of packets, and no request of a disk may be dropped"
         } else if class.order == Order::Deadline {
             "order = \"deadline\", which is for packets (for a disk write a `deadline` into [disk.CLASS])"
-        } else if policy.flows(id) != Flows::Together || policy.congestion(id).is_some() {
-            "`flows` or `ecn`, which are for packets"
         } else {
             continue;
         };
@@ -58,7 +55,8 @@ mod tests {
             ("ceiling = \"1mbit\"", "ceiling"),
             ("packets = 5", "limit"),
             ("order = \"deadline\"", "[disk.CLASS]"),
-            ("flows = \"fair\"", "flows"),
+            ("flows = \"fair\"", "`flows`"),
+            ("fair = \"host\"", "`fair`"),
         ] {
             let policy = Policy::parse(&format!("rate = \"1mbit\"\n[class.a]\n{key}\n")).expect("sound");
             let error = check(&policy).expect_err(key).to_string();

@@ -250,6 +250,24 @@ impl Policy {
         self.queues.get(class.index())?.congestion
     }
 
+    /// Returns the first part of the policy that only queues of packets can keep, as the subject of an error:
+    /// "the class a has `flows`". Matches are no such part, so that a link and a disk can have one policy.
+    pub fn packet_part(&self) -> Option<String> {
+        if !self.framing.is_plain() {
+            let key = if self.framing.atm { "atm" } else { "overhead" };
+            return Some(format!("the policy has `{key}`"));
+        }
+        self.hierarchy.classes().find_map(|(id, class)| {
+            let key = match self.flows(id) {
+                Flows::Fair => "flows",
+                Flows::Hosts | Flows::Receivers => "fair",
+                Flows::Together if self.congestion(id).is_some() => "ecn",
+                Flows::Together => return None,
+            };
+            Some(format!("the class {} has `{key}`", class.name))
+        })
+    }
+
     /// Returns the terms on which sockets may have leaves of their own in a class, or `None` if none may.
     pub fn sockets(&self, class: ClassId) -> Option<&SocketClass> {
         self.sockets.iter().find(|sockets| sockets.class == class)
