@@ -72,6 +72,7 @@ use control::{QueueReply, QueueRequest, request};
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
+use translations::Translations;
 use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::netlink::filter::TrafficHook;
 use unisono_linux::netlink::{NetlinkSocket, link};
@@ -221,6 +222,9 @@ impl Interposed {
                 "[io]: the weights of disks are not changed; the kernel's backend does it: --backend kernel"
                     .to_owned(),
             );
+        }
+        if policy.class_of_hosts().is_some() {
+            self.notes.extend(Translations::unlisted_note());
         }
     }
 

@@ -24,6 +24,8 @@ use std::path::Path;
 use unisono_linux::read;
 
 const CONNECTIONS: &str = "/proc/thread-self/net/nf_conntrack";
+/// A setting that is there if the kernel tracks connections in this thread's network namespace.
+const TRACKING: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 /// The longest list that is read: some 200 bytes for each of 300,000 connections.
 const MAX_LIST_BYTES: u64 = 64 << 20;
 
@@ -63,6 +65,11 @@ impl Translations {
         }
     }
 
+    /// Returns a note if the kernel tracks connections and does not list them.
+    pub(super) fn unlisted_note() -> Option<String> {
+        unlisted_note(Path::new(TRACKING), Path::new(CONNECTIONS))
+    }
+
     fn parse(list: &str) -> Self {
         Self(
             list.lines()
@@ -78,6 +85,14 @@ impl Translations {
         let of = |ports| self.0.get(&SentFlow { source, destination, protocol, ports }).copied();
         ports.filter(|_| !self.0.is_empty()).and_then(of).unwrap_or(source)
     }
+}
+
+fn unlisted_note(tracking: &Path, list: &Path) -> Option<String> {
+    (tracking.exists() && !list.exists()).then(|| {
+        "fair: this kernel does not list its connections (CONFIG_NF_CONNTRACK_PROCFS), so all hosts whose addresses \
+         this host translates (NAT) count as one; match them before the translation, at the device towards them"
+            .to_owned()
+    })
 }
 
 /// A line of the list: the two directions of a connection, each as its packets arrive at this host.
@@ -136,6 +151,13 @@ half a line src=10.0.0.7 dst=
         let address = |text: &str| text.parse().expect("an address");
         let (source, destination) = (address(source), address(destination));
         ParsedPacket { source, destination, protocol, service: 0, ports, fragment: None }
+    }
+
+    #[test]
+    fn a_kernel_that_tracks_connections_and_does_not_list_them_is_noted() {
+        let (there, missing) = (Path::new("/proc/self/stat"), Path::new("/proc/self/nothing"));
+        assert_eq!([(there, there), (missing, missing)].map(|(a, b)| unlisted_note(a, b)), [None, None]);
+        assert!(unlisted_note(there, missing).is_some_and(|note| note.contains("NAT")));
     }
 
     #[test]

@@ -132,11 +132,6 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
     })
 }
 
-/// Returns the key that says how the flows of a class wait.
-fn key_of(flows: Flows) -> &'static str {
-    if flows.are_of_hosts() { "fair" } else { "flows" }
-}
-
 /// Returns the children of each class, in the order of the file. The last element has the children of the
 /// root.
 fn children_of(classes: &[WrittenClass], parents: &[Option<usize>]) -> Vec<Vec<usize>> {

@@ -100,6 +100,11 @@ impl Flows {
     pub fn are_of_hosts(self) -> bool {
         matches!(self, Self::Hosts | Self::Receivers)
     }
+
+    /// Returns the key of a policy that says how the flows of a class wait.
+    fn key(self) -> &'static str {
+        if self.are_of_hosts() { "fair" } else { "flows" }
+    }
 }
 
 /// The queue of a leaf.
@@ -259,10 +264,9 @@ impl Policy {
         }
         self.hierarchy.classes().find_map(|(id, class)| {
             let key = match self.flows(id) {
-                Flows::Fair => "flows",
-                Flows::Hosts | Flows::Receivers => "fair",
                 Flows::Together if self.congestion(id).is_some() => "ecn",
                 Flows::Together => return None,
+                flows => flows.key(),
             };
             Some(format!("the class {} has `{key}`", class.name))
         })
