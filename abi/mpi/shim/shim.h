@@ -62,7 +62,7 @@
 /* The host's function for a call that makes a window. */
 #define MADE_BY_HOST(name, info, comm, arguments)                                                            \
 	do {                                                                                                 \
-		if (UNLIKELY(kinds_are_the_hosts(info, comm)))                                               \
+		if (UNLIKELY(window_is_the_hosts(info, comm)))                                               \
 			return OF_HOST(name) arguments;                                                      \
 	} while (0)
 /* For a body that serves several calls, so that each call is as fast as if written out. */
@@ -111,6 +111,7 @@ struct job {
 	struct job *next;
 };
 
+bool job_is_the_hosts(MPI_Comm comm);
 int job_of(MPI_Comm comm, struct job **job);
 int job_release(struct job *job);
 unisono_status job_barrier(struct job *job);

@@ -17,6 +17,18 @@ static unisono_spec spec_of(const struct window *window)
  * window is contiguous. */
 enum { EMPTY_PARTS_ARE_NULL = !HOST_OPEN_MPI };
 
+/* Whether the host makes a window. Collective. */
+static bool window_is_the_hosts(MPI_Info info, MPI_Comm comm)
+{
+	int between = 0;
+
+	if (kinds_are_the_hosts(info, comm))
+		return true;
+	/* wrong communicators are errors, which begin() reports */
+	return comm != MPI_COMM_NULL && !PMPI_Comm_test_inter(comm, &between) && !between &&
+	       job_is_the_hosts(comm);
+}
+
 /* Checks the arguments that all flavors share; makes a window with its job, without memory. */
 static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, int flavor,
 		 struct window **made)

@@ -438,6 +438,30 @@ fn signals_do_not_disturb_the_start() -> TestOutcome {
     Ok(())
 }
 
+/// Ranks in user namespaces of their own, as in a container for each rank, cannot open each other's memory.
+/// Their MPIs can without their faster ways to copy, which the variables turn off.
+fn ranks_that_cannot_share_memory_are_left_to_their_mpi() -> TestOutcome {
+    require::program("unshare", "apt-get install util-linux")?;
+    let allowed = Command::new("unshare").args(["-U", "-r", "true"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        return Err(Skipped::because("the kernel allows no user namespaces"));
+    }
+    for mpi in MPIS {
+        let built = mpi.build("shared_locks.c")?;
+        let mut command = mpi.launcher(2);
+        command.args(["unshare", "-U", "-r"]).arg(program::unisono()).args(["mpi", "--"]).arg(&built);
+        command
+            .env("UCX_POSIX_USE_PROC_LINK", "n")
+            .env("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
+            .env("OMPI_MCA_osc", "^ucx");
+        let output = command.output().expect("mpiexec starts because it was found");
+        verdict("shared_locks", &output).expect("the program agrees");
+        let said = text(&output.stderr);
+        assert_eq!(said.matches("cannot map each other's memory").count(), 1, "{}: {said}", mpi.name());
+    }
+    Ok(())
+}
+
 /// Valgrind shows the kernel's auxiliary vector, in which it has hidden the vDSO from the C library alone.
 fn a_program_under_valgrind_is_served() -> TestOutcome {
     require::program("valgrind", "apt-get install valgrind")?;
@@ -553,6 +577,7 @@ host_tests![needs Nothing;
     a_static_program_without_mpi_is_started_and_told_so within 120,
     a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone within 120,
     a_library_of_another_build_is_named_and_serves_nothing within 120,
+    ranks_that_cannot_share_memory_are_left_to_their_mpi within 120,
     a_program_under_valgrind_is_served within 300,
     signals_do_not_disturb_the_start within 120,
     what_is_missing_for_all_ranks_is_said_once within 120,
