@@ -294,11 +294,11 @@ impl Window {
     /// `None`, the default, they wait as long as it takes.
     ///
     /// This is for a binding whose threads take turns at a window. `wait`, `complete`, `lock`, `lock_all`,
-    /// `hold`, `unlock`, the flushes and the first operation at a target within `lock_all` wait for a later call of
-    /// another member's program, and no other thread can use the window meanwhile. If that member waits in
-    /// turn for a call that a second thread here would make at the same window, neither proceeds. With a
-    /// timeout such a call gives up without any change, so that its caller can let the other threads have
-    /// their turn and repeat the call. Collective calls never give up: no other call may be made at the
+    /// `hold`, `unlock`, the flushes and the first operation at a target within `lock_all` wait for a later
+    /// call of another member's program, and no other thread can use the window meanwhile. If that member
+    /// waits in turn for a call that a second thread here would make at the same window, neither proceeds.
+    /// With a timeout such a call gives up without any change, so that its caller can let the other threads
+    /// have their turn and repeat the call. Collective calls never give up: no other call may be made at the
     /// window meanwhile.
     pub fn set_wait_timeout(&self, timeout: Option<Duration>) {
         self.path.shared().set_wait_timeout(timeout.map(Into::into));
