@@ -1,5 +1,6 @@
 //! Gives `libunisono.so` the name by which the dynamic linker knows it, and puts a link of that name beside
-//! it: programs find the library in the source tree and in an installed one under the same name.
+//! it: programs find the library in the source tree and in an installed one under the same name. Also passes
+//! the digest of the headers to the sources, by which the MPI preload recognizes a library of another build.
 
 use std::env;
 use std::fs;
@@ -9,8 +10,11 @@ use std::path::PathBuf;
 /// The library's name for the dynamic linker. Its number grows with every release that breaks programs.
 const SONAME: &str = "libunisono.so.0";
 
+include!("../mpi/interface.rs");
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-env=UNISONO_MPI_INTERFACE={:x}", interface(&PathBuf::from("..")));
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
     // OUT_DIR is PROFILE/build/PACKAGE-HASH/out; the library becomes PROFILE/libunisono.so, and that of the
     // tests PROFILE/deps/libunisono.so

@@ -132,6 +132,7 @@ int PMPI_Recv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Status *);
 int PMPI_Reduce(const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm);
 int PMPI_Reduce_scatter(const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm);
 int PMPI_Reduce_scatter_block(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Request_free(MPI_Request *);
 int PMPI_Request_get_status(MPI_Request, int *, MPI_Status *);
 int PMPI_Rsend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Scan(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);

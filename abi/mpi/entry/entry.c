@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,29 @@ static void *open_beside(const char *stem, const char *more, int mode)
 	return opened;
 }
 
+/* Opens the core, with RTLD_GLOBAL: a bridge cannot be linked to the core, whose path is unknown at build
+ * time. A core of another build may lack functions, or understand them differently. */
+static bool open_core(void)
+{
+	void *core = open_beside("libunisono", "", RTLD_NOW | RTLD_GLOBAL);
+	uint64_t (*interface)(void);
+	char path[PATH_MAX], words[PATH_MAX + 128];
+	Dl_info info;
+
+	if (!core)
+		return false;
+	interface = (uint64_t(*)(void))dlsym(core, "unisono_mpi_interface");
+	if (interface && interface() == UNISONO_MPI_INTERFACE)
+		return true;
+	if (!dladdr(dlsym(core, "unisono_version"), &info) || !realpath(info.dli_fname, path))
+		strcpy(path, "libunisono.so");
+	snprintf(words, sizeof words, "no windows are served, because %s is %s than this 'unisono mpi'", path,
+		 interface ? "of another build" : "older");
+	say(words, "; replace it by the libunisono.so of the same build or package",
+	    " ('cargo build --release' makes both)");
+	return false;
+}
+
 static void open_bridge(void)
 {
 	static const struct services services = { find };
@@ -83,8 +107,7 @@ static void open_bridge(void)
 		    "('unisono mpi --mpicc MPICC' compiles a bridge for it)");
 		return;
 	}
-	/* RTLD_GLOBAL: a bridge cannot be linked to the core, whose path is unknown at build time */
-	if (!open_beside("libunisono", "", RTLD_NOW | RTLD_GLOBAL))
+	if (!open_core())
 		return;
 	if (given) {
 		bridge = dlopen(given, RTLD_NOW | RTLD_LOCAL);

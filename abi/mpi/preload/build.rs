@@ -7,6 +7,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+include!("../interface.rs");
+
 /// The compiler flags of every library. `src/libraries.rs` passes the same flags to `mpicc`.
 const FLAGS: &[&str] = &include!("src/flags.in");
 
@@ -44,7 +46,7 @@ fn main() {
     for folder in ["shim", "entry", "bridges"] {
         println!("cargo:rerun-if-changed=../{folder}");
     }
-    println!("cargo:rerun-if-changed=../../c/include/unisono.h");
+    let digest = interface(&mpi.join(".."));
     fs::write(out.join("sources.in"), embedded(&mpi.join("shim"))).expect("OUT_DIR is cargo's to write");
     let arch = variable("CARGO_CFG_TARGET_ARCH");
     let has_glibc = variable("CARGO_CFG_TARGET_OS") == "linux" && variable("CARGO_CFG_TARGET_ENV") == "gnu";
@@ -52,7 +54,7 @@ fn main() {
         return;
     }
     for library in &LIBRARIES {
-        compile(library, &mpi, &out);
+        compile(library, &mpi, &out, digest);
     }
     println!("cargo:rustc-cfg=has_bridges");
 }
@@ -84,14 +86,14 @@ fn embedded(shim: &Path) -> String {
     format!("&[\n{entries}]")
 }
 
-fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path) {
+fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path, digest: u64) {
     // the libraries are shared libraries even in a build that links Rust programs statically (packaging/fit)
     #[allow(
         deprecated,
         reason = "otherwise cc adds -static in such a build, which no shared library can have"
     )]
     let mut command = cc::Build::new().cargo_warnings(false).static_flag(false).get_compiler().to_command();
-    command.args(FLAGS);
+    command.args(FLAGS).arg(format!("-DUNISONO_MPI_INTERFACE={digest:#x}ull"));
     if variable("DEBUG") == "false" {
         // no debugging information, as in cargo's release profile, because it contains the folder of the
         // build

@@ -79,6 +79,8 @@ static int barrier_begin(MPI_Comm comm, struct barrier *barrier)
 
 	if (code || barrier->tree)
 		return code;
+	if (one_host && job_is_the_hosts(comm))
+		one_host = false;
 	if (one_host)
 		code = job_of(comm, &barrier->job);
 	if (!code && (!barrier->job || !barrier->job->one_host)) {

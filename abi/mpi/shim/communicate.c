@@ -54,13 +54,18 @@ static int wrong_operation(struct window *window, const char *call)
 	return window_error(window, call, MPI_ERR_OP, "only predefined operations can be used on windows");
 }
 
+/* Whether a transfer moves data, or combines the elements of both sides. */
+enum purpose { MOVES, COMBINES };
+
 /* Finds the layout of one side of a transfer; returns the error code for the caller if that fails. */
-INLINE int side(struct window *window, const char *call, MPI_Count count, MPI_Datatype type,
-		const unisono_layout **layout)
+INLINE int side(struct window *window, const char *call, enum purpose purpose, MPI_Count count,
+		MPI_Datatype handle, const unisono_layout **layout)
 {
-	*layout = layout_of(type);
-	if (UNLIKELY(!*layout))
+	const struct type *type = type_of(handle);
+
+	if (UNLIKELY(!type))
 		return wrong_type(window, call);
+	*layout = purpose == MOVES ? type->moved : type->layout;
 	return UNLIKELY(count < 0) ? wrong_count(window, call) : MPI_SUCCESS;
 }
 
@@ -100,9 +105,9 @@ enum { GO_ON = -1 }; /* error codes are never negative */
 
 /* Checks the arguments of a transfer. A result other than GO_ON is the return value of the call. Usually
  * both sides have the same type. */
-INLINE int check(const char *call, MPI_Win win, MPI_Count origin_count, MPI_Datatype origin_type, int rank,
-		 MPI_Count target_count, MPI_Datatype target_type, int operation, MPI_Request *request,
-		 struct transfer *of)
+INLINE int check(const char *call, enum purpose purpose, MPI_Win win, MPI_Count origin_count,
+		 MPI_Datatype origin_type, int rank, MPI_Count target_count, MPI_Datatype target_type,
+		 int operation, MPI_Request *request, struct transfer *of)
 {
 	struct window *window = of->window = window_of(win);
 	int code;
@@ -111,12 +116,12 @@ INLINE int check(const char *call, MPI_Win win, MPI_Count origin_count, MPI_Data
 		return no_window(call);
 	if (UNLIKELY(!operation))
 		return wrong_operation(window, call);
-	code = side(window, call, origin_count, origin_type, &of->near);
+	code = side(window, call, purpose, origin_count, origin_type, &of->near);
 	if (UNLIKELY(code))
 		return code;
 	of->far = of->near;
 	if (UNLIKELY(target_type != origin_type))
-		code = side(window, call, target_count, target_type, &of->far);
+		code = side(window, call, purpose, target_count, target_type, &of->far);
 	else if (UNLIKELY(target_count < 0))
 		code = wrong_count(window, call);
 	if (UNLIKELY(code))
@@ -130,7 +135,7 @@ INLINE int put(const char *call, const void *origin, MPI_Count origin_count, MPI
 {
 	struct transfer of;
 	unisono_status status;
-	int code = check(call, win, origin_count, origin_type, rank, target_count, target_type,
+	int code = check(call, MOVES, win, origin_count, origin_type, rank, target_count, target_type,
 			 UNISONO_OPERATION_REPLACE, request, &of);
 
 	if (UNLIKELY(code != GO_ON))
@@ -153,7 +158,7 @@ INLINE int get(const char *call, void *origin, MPI_Count origin_count, MPI_Datat
 {
 	struct transfer of;
 	unisono_status status;
-	int code = check(call, win, origin_count, origin_type, rank, target_count, target_type,
+	int code = check(call, MOVES, win, origin_count, origin_type, rank, target_count, target_type,
 			 UNISONO_OPERATION_NO_OP, request, &of);
 
 	if (UNLIKELY(code != GO_ON))
@@ -177,8 +182,8 @@ INLINE int accumulate(const char *call, const void *origin, MPI_Count origin_cou
 	struct transfer of;
 	unisono_status status;
 	int operation = operation_of(op);
-	int code = check(call, win, origin_count, origin_type, rank, target_count, target_type, operation,
-			 request, &of);
+	int code = check(call, COMBINES, win, origin_count, origin_type, rank, target_count, target_type,
+			 operation, request, &of);
 
 	if (UNLIKELY(code != GO_ON))
 		return code;
@@ -209,11 +214,11 @@ INLINE int get_accumulate(const char *call, const void *origin, MPI_Count origin
 		return no_window(call);
 	if (UNLIKELY(!operation))
 		return wrong_operation(window, call);
-	code = side(window, call, target_count, target_type, &far);
+	code = side(window, call, COMBINES, target_count, target_type, &far);
 	if (LIKELY(!code))
-		code = side(window, call, result_count, result_type, &into);
+		code = side(window, call, COMBINES, result_count, result_type, &into);
 	if (LIKELY(!code) && operation != UNISONO_OPERATION_NO_OP)
-		code = side(window, call, origin_count, origin_type, &near);
+		code = side(window, call, COMBINES, origin_count, origin_type, &near);
 	if (UNLIKELY(code))
 		return code;
 	if (UNLIKELY(rank == MPI_PROC_NULL))

@@ -101,24 +101,81 @@ static int failed(struct job *job, unisono_status status)
 	return code_of_status(status);
 }
 
-/* Whether all ranks of a communicator are on this host; the result is the same at all ranks. */
-static int on_one_host(MPI_Comm comm, int size, bool *one_host)
+/* The way of a communicator's ranks to each other: the value of an attribute. */
+enum reach {
+	BY_MEMORY = 1, /* all are on this host, and share memory */
+	BY_MESSAGES,   /* some are on other hosts */
+	BY_HOST_MPI,   /* all are on this host, but cannot map each other's memory */
+};
+
+static int reach_deleted(MPI_Comm comm, int key, void *value, void *extra)
+{
+	(void)comm;
+	(void)key;
+	(void)value;
+	(void)extra;
+	return MPI_SUCCESS;
+}
+
+static int reach_find(MPI_Comm comm, enum reach *reach)
 {
 	MPI_Comm together;
-	int here, alike, code;
+	void *probe;
+	int size, here, code;
 
-	if (messages_forced()) {
-		*one_host = false;
+	*reach = BY_MESSAGES;
+	if (messages_forced())
 		return MPI_SUCCESS;
-	}
 	code = PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together);
 	if (code)
 		return code;
+	PMPI_Comm_size(comm, &size);
 	PMPI_Comm_size(together, &here);
-	PMPI_Comm_free(&together);
-	alike = here == size;
-	*one_host = alike;
-	return MPI_SUCCESS;
+	if (here == size) {
+		probe = memory_share(together, 1);
+		*reach = probe ? BY_MEMORY : BY_HOST_MPI;
+		if (probe)
+			memory_unshare(probe, 1);
+	}
+	return PMPI_Comm_free(&together);
+}
+
+/* Finds how a communicator's ranks reach each other; the same at all of them. Collective at the first call.
+ */
+static int reach_of(MPI_Comm comm, enum reach *reach)
+{
+	static int key = MPI_KEYVAL_INVALID;
+	void *value;
+	int found, code;
+
+	pthread_mutex_lock(&guard);
+	if (key == MPI_KEYVAL_INVALID)
+		PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, reach_deleted, &key, NULL);
+	pthread_mutex_unlock(&guard);
+	code = PMPI_Comm_get_attr(comm, key, &value, &found);
+	if (!code && found)
+		*reach = (enum reach)(intptr_t)value;
+	else if (!code)
+		code = reach_find(comm, reach);
+	if (!code && !found)
+		code = PMPI_Comm_set_attr(comm, key, (void *)(intptr_t)*reach);
+	return code;
+}
+
+/*
+ * Whether a communicator's windows and barriers are left to the host MPI, because its ranks cannot map each
+ * other's memory. They may be in containers of their own. Collective.
+ */
+bool job_is_the_hosts(MPI_Comm comm)
+{
+	enum reach reach;
+
+	if (reach_of(comm, &reach) || reach != BY_HOST_MPI)
+		return false;
+	host_has_windows = true;
+	warn_once("the ranks of this host cannot map each other's memory (is each in a container or user "
+		  "namespace of its own?); their windows and barriers are left to the program's MPI");
+	return true;
 }
 
 /*
@@ -180,6 +237,7 @@ static int job_make(MPI_Comm comm, struct job **made)
 {
 	struct job *job = calloc(1, sizeof *job);
 	unisono_status status;
+	enum reach reach;
 	int code;
 
 	if (!job)
@@ -187,11 +245,12 @@ static int job_make(MPI_Comm comm, struct job **made)
 	job->messages = MPI_COMM_NULL;
 	PMPI_Comm_rank(comm, &job->rank);
 	PMPI_Comm_size(comm, &job->size);
-	code = on_one_host(comm, job->size, &job->one_host);
+	code = reach_of(comm, &reach);
 	if (code) {
 		free(job);
 		return code;
 	}
+	job->one_host = reach != BY_MESSAGES;
 	if (job->rank == 0 && unisono_mpi_key(job->key)) {
 		free(job);
 		return MPI_ERR_OTHER;

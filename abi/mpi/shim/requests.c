@@ -108,6 +108,21 @@ int operation_completed(MPI_Request *request)
 	return code ? code : PMPI_Grequest_complete(*request);
 }
 
+/*
+ * Frees a request that may be incomplete. Its operation completes with the epoch, and needs no request for
+ * that. MPICH calls the free function at once, also for an incomplete request.
+ */
+BOTH(int, Request_free, (MPI_Request * request))
+{
+	struct operation *operation = operations_were_used() ? taken(*request) : NULL;
+
+	if (operation) {
+		unisono_mpi_request_free(&operation->core);
+		PMPI_Grequest_complete(*request);
+	}
+	return PMPI_Request_free(request);
+}
+
 /* Sends what is left to send, and asks whether the operation is complete. */
 static unisono_status ask(struct operation *operation)
 {

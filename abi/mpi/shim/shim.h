@@ -62,7 +62,7 @@
 /* The host's function for a call that makes a window. */
 #define MADE_BY_HOST(name, info, comm, arguments)                                                            \
 	do {                                                                                                 \
-		if (UNLIKELY(kinds_are_the_hosts(info, comm)))                                               \
+		if (UNLIKELY(window_is_the_hosts(info, comm)))                                               \
 			return OF_HOST(name) arguments;                                                      \
 	} while (0)
 /* For a body that serves several calls, so that each call is as fast as if written out. */
@@ -111,6 +111,7 @@ struct job {
 	struct job *next;
 };
 
+bool job_is_the_hosts(MPI_Comm comm);
 int job_of(MPI_Comm comm, struct job **job);
 int job_release(struct job *job);
 unisono_status job_barrier(struct job *job);
@@ -146,6 +147,7 @@ struct window {
 	MPI_Aint bytes;
 	int unit, flavor, model;
 	bool no_locks, local_completion, by_messages, ask_before_unlock, noncontiguous;
+	bool lock_is_held; /* lock calls return with the lock: the program loads and stores in other parts */
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
 	char granularity[24];			      /* mpi_accumulate_granularity; empty: not set */
 	char no_locks_hint[8], noncontiguous_hint[8]; /* the values that the program set last */
@@ -230,14 +232,15 @@ static inline bool leave_to_repeat(struct window *window, unisono_status status)
 extern bool host_has_windows;
 bool kinds_are_the_hosts(MPI_Info info, MPI_Comm comm);
 
-/* types.c: the layout of a datatype; NULL if it has none (MPI_ERR_TYPE) */
+/* types.c: the layouts of a datatype */
 struct type {
 	MPI_Datatype handle;
-	unisono_layout *layout;
+	unisono_layout *layout; /* for accumulates: elements with their padding */
+	unisono_layout *moved;	/* for puts and gets: data alone; the same layout if there is no padding */
 };
 enum { TYPE_SLOTS = 1024 };
 extern struct type *_Atomic types[TYPE_SLOTS];
-const unisono_layout *type_described(MPI_Datatype handle);
+const struct type *type_described(MPI_Datatype handle);
 
 static inline size_t type_slot(MPI_Datatype handle)
 {
@@ -245,11 +248,18 @@ static inline size_t type_slot(MPI_Datatype handle)
 
 	return (number ^ number >> 6 ^ number >> 16) % TYPE_SLOTS;
 }
+/* NULL if the datatype has no layout (MPI_ERR_TYPE). */
+static inline const struct type *type_of(MPI_Datatype handle)
+{
+	const struct type *type = atomic_load_explicit(&types[type_slot(handle)], memory_order_acquire);
+
+	return LIKELY(type && type->handle == handle) ? type : type_described(handle);
+}
 static inline const unisono_layout *layout_of(MPI_Datatype handle)
 {
-	struct type *type = atomic_load_explicit(&types[type_slot(handle)], memory_order_acquire);
+	const struct type *type = type_of(handle);
 
-	return LIKELY(type && type->handle == handle) ? type->layout : type_described(handle);
+	return LIKELY(type) ? type->layout : NULL;
 }
 
 /* memory.c */

@@ -112,7 +112,8 @@ static bool pmix_find(const char *key, int rank, char *text, size_t bytes)
 static int pmi_descriptor = -1;
 static char pmi_name[256];
 
-/* Sends a line and reads the answer's line; NULL if there is none. */
+/* Sends a line and reads the answer's line; NULL if there is none. Signals of the program may interrupt each
+ * call; an answer that stays unread would reach the host MPI. */
 static const char *pmi_ask(const char *line)
 {
 	static char answer[LINE_BYTES];
@@ -120,12 +121,13 @@ static const char *pmi_ask(const char *line)
 	ssize_t more;
 	struct pollfd ready = { .fd = pmi_descriptor, .events = POLLIN };
 
-	if (write(pmi_descriptor, line, length) != (ssize_t)length)
+	if (TEMP_FAILURE_RETRY(write(pmi_descriptor, line, length)) != (ssize_t)length)
 		return NULL;
 	while (read_bytes < sizeof answer - 1) {
-		if (poll(&ready, 1, ANSWER_TIMEOUT_MS) != 1 && errno != EINTR)
+		if (TEMP_FAILURE_RETRY(poll(&ready, 1, ANSWER_TIMEOUT_MS)) != 1)
 			return NULL;
-		more = read(pmi_descriptor, answer + read_bytes, sizeof answer - 1 - read_bytes);
+		more = TEMP_FAILURE_RETRY(
+			read(pmi_descriptor, answer + read_bytes, sizeof answer - 1 - read_bytes));
 		if (more < 1)
 			return NULL;
 		read_bytes += (size_t)more;

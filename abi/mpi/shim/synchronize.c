@@ -170,6 +170,21 @@ BOTH(int, Win_test, (MPI_Win win, int *flag))
 	return window_result(window, call, status);
 }
 
+/* Waits for the locks of the epoch that a lock call began, if the program does not only use operations. */
+INLINE unisono_status hold(struct window *window, int first, int last)
+{
+	unisono_status status = UNISONO_STATUS_OK;
+
+	if (LIKELY(!window->lock_is_held))
+		return status;
+	for (int rank = first; rank <= last && !status; rank++)
+		do {
+			enter(window);
+			status = unisono_mpi_window_hold(window->core, rank);
+		} while (leave_to_repeat(window, status));
+	return status;
+}
+
 BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
 {
 	TO_HOST(Win_lock, win, (type, rank, assert, win));
@@ -193,6 +208,8 @@ BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
 			window->core, type == MPI_LOCK_SHARED ? UNISONO_LOCK_SHARED : UNISONO_LOCK_EXCLUSIVE,
 			rank, asserted);
 	} while (leave_to_repeat(window, status));
+	if (LIKELY(!status))
+		status = hold(window, rank, rank);
 	return window_result(window, call, status);
 }
 
@@ -235,7 +252,11 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 BOTH(int, Win_lock_all, (int assert, MPI_Win win))
 {
 	TO_HOST(Win_lock_all, win, (assert, win));
-	return with_assert("MPI_Win_lock_all", assert, win, unisono_window_lock_all);
+	static const char call[] = "MPI_Win_lock_all";
+	int code = with_assert(call, assert, win, unisono_window_lock_all);
+	struct window *window = window_of(win);
+
+	return LIKELY(!code) ? window_result(window, call, hold(window, 0, window->job->size - 1)) : code;
 }
 
 BOTH(int, Win_unlock_all, (MPI_Win win))

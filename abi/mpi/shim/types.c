@@ -116,12 +116,6 @@ static MPI_Aint extent_of(MPI_Datatype handle)
 	return PMPI_Type_get_extent(handle, &low, &extent) ? 0 : extent;
 }
 
-static unisono_layout *named(MPI_Datatype handle, int element)
-{
-	/* pairs are transferred with their padding: the extents of pair and engine element agree */
-	return unisono_mpi_layout_named(element, extent_of(handle));
-}
-
 /* Finds the offsets of any type's data by packing bytes that hold their own offsets, 8 bits at a time. */
 static unisono_layout *traced(MPI_Datatype handle, int element)
 {
@@ -157,7 +151,24 @@ done:
 	return type;
 }
 
-static unisono_layout *described(MPI_Datatype handle);
+/*
+ * Whether a layout has the padding of pairs such as MPI_DOUBLE_INT. Accumulates combine whole elements of the
+ * engine, which have the extent of a pair in C. Puts and gets move only the data: the other side may be a
+ * structure, and its padding the program's.
+ */
+enum padding { WITHOUT_PADDING, WITH_PADDING };
+
+static unisono_layout *named(MPI_Datatype handle, int element, enum padding padding)
+{
+	MPI_Aint extent = extent_of(handle);
+	int size = 0;
+
+	if (padding == WITHOUT_PADDING && !PMPI_Type_size(handle, &size) && size != extent)
+		return traced(handle, OPAQUE);
+	return unisono_mpi_layout_named(element, extent);
+}
+
+static unisono_layout *described(MPI_Datatype handle, enum padding padding);
 
 /* A constructor's arguments: as MPI returns them, sorted into places, and as the library takes them. */
 struct contents {
@@ -368,12 +379,12 @@ static bool contents_get_large(MPI_Datatype handle, struct contents *of)
 #endif
 
 /* Makes a layout. The caller frees it. */
-static unisono_layout *described(MPI_Datatype handle)
+static unisono_layout *described(MPI_Datatype handle, enum padding padding)
 {
 	struct contents of = { 0 };
 	unisono_layout *type = NULL;
 	bool known, large;
-	int element;
+	int element, size;
 	int combiner = combiner_of(handle, &large);
 
 	switch (combiner) {
@@ -381,31 +392,38 @@ static unisono_layout *described(MPI_Datatype handle)
 		return NULL;
 	case MPI_COMBINER_NAMED:
 		element = element_of(handle);
-		return named(handle, element ? element : bits_of(extent_of(handle)));
+		return named(handle, element ? element : bits_of(extent_of(handle)), padding);
 	case MPI_COMBINER_F90_INTEGER: {
 		static const int by_size[] = { [1] = UNISONO_ELEMENT_I8,
 					       [2] = UNISONO_ELEMENT_I16,
 					       [4] = UNISONO_ELEMENT_I32,
 					       [8] = UNISONO_ELEMENT_I64 };
 		MPI_Aint size = extent_of(handle);
-		return named(handle, size <= 8 ? by_size[size] : bits_of(size));
+		return named(handle, size <= 8 ? by_size[size] : bits_of(size), padding);
 	}
 	case MPI_COMBINER_F90_REAL:
-		return named(handle, extent_of(handle) == 4   ? UNISONO_ELEMENT_F32
-				     : extent_of(handle) == 8 ? UNISONO_ELEMENT_F64
-							      : bits_of(extent_of(handle)));
+		return named(handle,
+			     extent_of(handle) == 4   ? UNISONO_ELEMENT_F32
+			     : extent_of(handle) == 8 ? UNISONO_ELEMENT_F64
+						      : bits_of(extent_of(handle)),
+			     padding);
 	case MPI_COMBINER_F90_COMPLEX:
-		return named(handle, extent_of(handle) == 8    ? UNISONO_ELEMENT_COMPLEX32
-				     : extent_of(handle) == 16 ? UNISONO_ELEMENT_COMPLEX64
-							       : bits_of(extent_of(handle)));
+		return named(handle,
+			     extent_of(handle) == 8    ? UNISONO_ELEMENT_COMPLEX32
+			     : extent_of(handle) == 16 ? UNISONO_ELEMENT_COMPLEX64
+						       : bits_of(extent_of(handle)),
+			     padding);
 	}
+	/* a structure without blocks has no child to describe */
+	if (combiner == MPI_COMBINER_STRUCT && !PMPI_Type_size(handle, &size) && size == 0)
+		return unisono_mpi_layout_named(OPAQUE, 0);
 #if MPI_VERSION >= 4
 	known = large ? contents_get_large(handle, &of) : contents_get(handle, &of);
 #else
 	known = contents_get(handle, &of);
 #endif
 	for (int i = 0; i < of.child_count; i++)
-		known &= (of.types[i] = described(of.children[i])) != NULL;
+		known &= (of.types[i] = described(of.children[i], padding)) != NULL;
 	if (known)
 		type = combined(handle, combiner, &of);
 	contents_free(&of);
@@ -421,6 +439,8 @@ static int forget(MPI_Datatype handle, int key, void *value, void *extra)
 	(void)extra;
 	atomic_compare_exchange_strong(&types[type_slot(handle)], &expected, NULL);
 	pthread_mutex_lock(&guard);
+	if (type->moved != type->layout)
+		unisono_layout_free(&type->moved);
 	unisono_layout_free(&type->layout);
 	type->layout = (unisono_layout *)atomic_load(&unused);
 	atomic_store(&unused, type);
@@ -428,8 +448,19 @@ static int forget(MPI_Datatype handle, int key, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
-/* The slow path of layout_of(): the first use of a type, or of a type that shares its slot with another. */
-const unisono_layout *type_described(MPI_Datatype handle)
+/* Describes a type for puts and gets, whose layout for accumulates is `combined`; returns that one if it has
+ * no padding. */
+static unisono_layout *moved(MPI_Datatype handle, unisono_layout *combined)
+{
+	int size;
+
+	if (PMPI_Type_size(handle, &size) || size < 0 || (uint64_t)size == unisono_layout_size(combined))
+		return combined;
+	return described(handle, WITHOUT_PADDING);
+}
+
+/* The slow path of type_of(): the first use of a type, or of a type that shares its slot with another. */
+const struct type *type_described(MPI_Datatype handle)
 {
 	int found = 0;
 	struct type *type = NULL;
@@ -445,22 +476,27 @@ const unisono_layout *type_described(MPI_Datatype handle)
 		return NULL;
 	}
 	if (!found) {
-		unisono_layout *layout = described(handle);
+		unisono_layout *layout = described(handle, WITH_PADDING);
+		unisono_layout *data = layout ? moved(handle, layout) : described(handle, WITHOUT_PADDING);
+
+		if (!layout) /* a distributed array of pairs: no accumulate takes it */
+			layout = data;
 
 		type = atomic_load(&unused);
 		if (type)
 			atomic_store(&unused, (struct type *)type->layout);
 		else
 			type = malloc(sizeof *type);
-		if (!layout || !type) {
+		if (!data || !type) {
 			pthread_mutex_unlock(&guard);
 			return NULL;
 		}
 		type->handle = handle;
 		type->layout = layout;
+		type->moved = data;
 		PMPI_Type_set_attr(handle, keyval, type);
 	}
 	pthread_mutex_unlock(&guard);
 	atomic_store_explicit(&types[type_slot(handle)], type, memory_order_release);
-	return type->layout;
+	return type;
 }

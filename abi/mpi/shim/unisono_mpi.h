@@ -100,6 +100,9 @@ typedef struct unisono_mpi_messages {
 // A poll of the host MPI; returns 0 while the call is not complete.
 typedef int (*unisono_mpi_question)(void *context);
 
+// Returns a digest of the headers of which this library was made. A preload of other headers cannot use it.
+uint64_t unisono_mpi_interface(void);
+
 // Stores a random key of 16 bytes in `key`. The ranks of a job find each other by it.
 unisono_status unisono_mpi_key(uint8_t *key);
 
@@ -135,6 +138,18 @@ void unisono_mpi_server_free(struct unisono_mpi_server *server);
 // Sets how long calls on this window, and on the other windows of its job, wait before they return
 // UNISONO_STATUS_AGAIN. Without this call they wait without limit.
 void unisono_mpi_window_set_wait_limit(unisono_window *window, uint64_t nanoseconds);
+
+// Returns 1 if operations on the window are loads and stores, or copies by the kernel; 0 if they are
+// messages.
+int unisono_mpi_window_is_direct(unisono_window *window);
+
+// Waits until this rank has the lock of its passive epoch to a target. The program's own loads and stores in
+// that rank's part may follow.
+unisono_status unisono_mpi_window_hold(unisono_window *window,
+                                       int target);
+
+// Frees a request whose operation completes with its epoch, and sets `*request` to NULL.
+void unisono_mpi_request_free(unisono_request **request);
 
 // Succeeds if the window can be freed now: no epoch is open.
 unisono_status unisono_mpi_window_freeable(unisono_window *window);

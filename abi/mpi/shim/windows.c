@@ -17,6 +17,18 @@ static unisono_spec spec_of(const struct window *window)
  * window is contiguous. */
 enum { EMPTY_PARTS_ARE_NULL = !HOST_OPEN_MPI };
 
+/* Whether the host makes a window. Collective. */
+static bool window_is_the_hosts(MPI_Info info, MPI_Comm comm)
+{
+	int between = 0;
+
+	if (kinds_are_the_hosts(info, comm))
+		return true;
+	/* wrong communicators are errors, which begin() reports */
+	return comm != MPI_COMM_NULL && !PMPI_Comm_test_inter(comm, &between) && !between &&
+	       job_is_the_hosts(comm);
+}
+
 /* Checks the arguments that all flavors share; makes a window with its job, without memory. */
 static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, int flavor,
 		 struct window **made)
@@ -62,9 +74,6 @@ static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 		free(window);
 		return comm_error(comm, call, code, unisono_error_text());
 	}
-	/* the engine sends messages for windows that reach other hosts and for dynamic windows */
-	window->by_messages = !window->job->one_host || flavor == MPI_WIN_FLAVOR_DYNAMIC;
-	window->ask_before_unlock = window->by_messages && !window->local_completion;
 	handler_default(&window->handler);
 	*made = window;
 	return MPI_SUCCESS;
@@ -93,6 +102,9 @@ static int finish(const char *call, MPI_Comm comm, struct window *window, unison
 		discard(window);
 		return comm_error(comm, call, code, status ? unisono_error_text() : "too many windows");
 	}
+	window->by_messages = !unisono_mpi_window_is_direct(window->core);
+	window->ask_before_unlock = window->by_messages && !window->local_completion;
+	window->lock_is_held = window->flavor == MPI_WIN_FLAVOR_SHARED;
 	window_set_slice(window);
 	if (!window->no_locks)
 		job_is_locked(window->job);
@@ -284,6 +296,7 @@ static unisono_status part_here(struct window *window, int rank, MPI_Aint *bytes
 	enter(window);
 	status = unisono_window_mapped(window->core, rank, base, &mapped_bytes, &mapped_unit);
 	leave(window);
+	window->lock_is_held = window->lock_is_held || *base;
 	*bytes = *base ? (MPI_Aint)mapped_bytes : 0;
 	*unit = *base ? (MPI_Aint)mapped_unit : 1;
 	return status;

@@ -68,6 +68,16 @@ fn locks_in_opposite_orders_make_no_circle_on_four_ranks() -> TestOutcome {
     Ok(())
 }
 
+/// Where the kernel refuses copies between processes, created and shared windows work by messages.
+fn locks_keep_their_meaning_where_the_kernel_copies_nothing() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("shared_locks.c")?;
+        let arguments = [OsStr::new("--"), built.as_os_str(), OsStr::new("no-copy")];
+        verdict("shared_locks", &run(mpi.with_preload(2, &arguments))).expect("the program agrees");
+    }
+    Ok(())
+}
+
 /// The target of each operation is stopped until the operation's call has returned at the origin. The program
 /// does not end if a call waits for the target.
 fn operations_with_a_request_return_while_their_target_is_stopped() -> TestOutcome {
@@ -245,6 +255,7 @@ host_tests![needs Nothing;
     programs_run_over_messages_of_open_mpi within 300,
     programs_run_on_three_ranks within 300,
     locks_in_opposite_orders_make_no_circle_on_four_ranks within 200,
+    locks_keep_their_meaning_where_the_kernel_copies_nothing within 120,
     operations_with_a_request_return_while_their_target_is_stopped within 200,
     one_rank_is_enough within 300,
     empty_parts_are_as_on_the_mpi_alone within 120,

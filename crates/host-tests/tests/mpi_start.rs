@@ -393,6 +393,88 @@ fn a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone() -> TestOu
     Ok(())
 }
 
+/// A library of an older version lacks functions that the preload calls; one of another build may understand
+/// them differently. The program runs without Unisono's windows.
+fn a_library_of_another_build_is_named_and_serves_nothing() -> TestOutcome {
+    require::program("cc", "apt-get install gcc")?;
+    let interface = "unsigned long long unisono_mpi_interface(void) { return 1; }";
+    for (more, is_what) in [("", "older"), (interface, "of another build")] {
+        let place = tempfile::tempdir().expect("a directory");
+        let (program, library) = (place.path().join("unisono"), place.path().join("libunisono.so"));
+        std::fs::copy(program::unisono(), &program).expect("a copy of the program");
+        let source = place.path().join("library.c");
+        std::fs::write(
+            &source,
+            format!("const char *unisono_version(void) {{ return \"0.1.0\"; }}\n{more}\n"),
+        )
+        .expect("a source");
+        let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+        assert!(made.is_ok_and(|made| made.success()));
+        for mpi in MPIS {
+            let built = mpi.build("fence.c")?;
+            let mut command = mpi.launcher(2);
+            command.arg(&program).args(["mpi", "--"]).arg(&built).env("XDG_CACHE_HOME", place.path());
+            let output = command.output().expect("mpiexec starts because it was found");
+            let said = text(&output.stderr);
+            let expected = format!(
+                "unisono: no windows are served, because {} is {is_what} than this 'unisono mpi'",
+                library.display()
+            );
+            assert_eq!(said.matches(&expected).count(), 1, "{}: {said}", mpi.name());
+            assert!(said.contains("replace it by the libunisono.so of the same build"), "{said}");
+            verdict("fence", &output).expect("the program runs");
+        }
+    }
+    Ok(())
+}
+
+/// Each start exchanges a few lines with MPICH's launcher, and each of these system calls may be interrupted.
+fn signals_do_not_disturb_the_start() -> TestOutcome {
+    let built = TestedMpi::Mpich.build("signals.c")?;
+    for _ in 0..8 {
+        let command = &mut TestedMpi::Mpich.with_preload(3, &[OsStr::new("--"), built.as_os_str()]);
+        verdict("signals", &command.output().expect("it was found")).expect("the program agrees");
+    }
+    Ok(())
+}
+
+/// Ranks in user namespaces of their own, as in a container for each rank, cannot open each other's memory.
+/// Their MPIs can without their faster ways to copy, which the variables turn off.
+fn ranks_that_cannot_share_memory_are_left_to_their_mpi() -> TestOutcome {
+    require::program("unshare", "apt-get install util-linux")?;
+    let allowed = Command::new("unshare").args(["-U", "-r", "true"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        return Err(Skipped::because("the kernel allows no user namespaces"));
+    }
+    for mpi in MPIS {
+        let built = mpi.build("shared_locks.c")?;
+        let mut command = mpi.launcher(2);
+        command.args(["unshare", "-U", "-r"]).arg(program::unisono()).args(["mpi", "--"]).arg(&built);
+        command
+            .env("UCX_POSIX_USE_PROC_LINK", "n")
+            .env("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
+            .env("OMPI_MCA_osc", "^ucx");
+        let output = command.output().expect("mpiexec starts because it was found");
+        verdict("shared_locks", &output).expect("the program agrees");
+        let said = text(&output.stderr);
+        assert_eq!(said.matches("cannot map each other's memory").count(), 1, "{}: {said}", mpi.name());
+    }
+    Ok(())
+}
+
+/// Valgrind shows the kernel's auxiliary vector, in which it has hidden the vDSO from the C library alone.
+fn a_program_under_valgrind_is_served() -> TestOutcome {
+    require::program("valgrind", "apt-get install valgrind")?;
+    let built = TestedMpi::Mpich.build("fence.c")?;
+    let words = ["--stats", "--", "valgrind", "-q"].map(OsStr::new);
+    let arguments: Vec<&OsStr> = words.into_iter().chain([built.as_os_str()]).collect();
+    let output = TestedMpi::Mpich.with_preload(2, &arguments).output().expect("it was found");
+    verdict("fence", &output).expect("the program agrees");
+    let said = text(&output.stderr);
+    assert!(said.contains("windows of 2 ranks together"), "{said}");
+    Ok(())
+}
+
 /// Four ranks would print the same message, so only one does; a rank beside another program prints its own.
 fn what_is_missing_for_all_ranks_is_said_once() -> TestOutcome {
     for mpi in MPIS {
@@ -494,6 +576,10 @@ host_tests![needs Nothing;
     a_program_with_its_mpi_linked_in_runs_unserved_and_says_so within 120,
     a_static_program_without_mpi_is_started_and_told_so within 120,
     a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone within 120,
+    a_library_of_another_build_is_named_and_serves_nothing within 120,
+    ranks_that_cannot_share_memory_are_left_to_their_mpi within 120,
+    a_program_under_valgrind_is_served within 300,
+    signals_do_not_disturb_the_start within 120,
     what_is_missing_for_all_ranks_is_said_once within 120,
     a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed within 120,
     ranks_that_no_mpi_started_are_refused_with_what_to_type within 120,

@@ -28,8 +28,10 @@ pub mod messages;
 pub mod statistics;
 mod wanted;
 
-use crate::error::{CallStatus, argument, ffi_call, ffi_call_or};
+use crate::error::{CallStatus, argument, ffi_call, ffi_call_or, rank};
+use crate::handle;
 use crate::job::{self, JobHandle};
+use crate::request::RequestHandle;
 use crate::window::{self, WindowHandle, with_window};
 use messages::watch::WatchHandle;
 use messages::{Callbacks, HostMessages};
@@ -86,6 +88,16 @@ fn membership(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error
         u32::try_from(value).map_err(|_| argument(format!("a job with {what} {value} is not possible")))
     };
     Ok(JobMembership { rank: Rank(number("rank", rank)?), size: number("size", size)? as usize, key })
+}
+
+/// Returns a digest of the headers of which this library was made. A preload of other headers cannot use it.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_interface() -> u64 {
+    const INTERFACE: u64 = match u64::from_str_radix(env!("UNISONO_MPI_INTERFACE"), 16) {
+        Ok(digest) => digest,
+        Err(_) => panic!("the build script writes a number"),
+    };
+    INTERFACE
 }
 
 /// Stores a random key of 16 bytes in `key`. The ranks of a job find each other by it.
@@ -198,6 +210,35 @@ pub unsafe extern "C" fn unisono_mpi_window_set_wait_limit(window: *mut WindowHa
     };
     // SAFETY: the shim passes a live handle, with the window's mutex held.
     unsafe { with_window(window, call) };
+}
+
+/// Returns 1 if operations on the window are loads and stores, or copies by the kernel; 0 if they are
+/// messages.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_window_is_direct(window: *mut WindowHandle) -> c_int {
+    let mut is_direct = false;
+    let call = |window: &mut Window| {
+        is_direct = window.is_direct();
+        Ok(())
+    };
+    // SAFETY: the shim passes a live handle that no other thread uses now.
+    unsafe { with_window(window, call) };
+    c_int::from(is_direct)
+}
+
+/// Waits until this rank has the lock of its passive epoch to a target. The program's own loads and stores in
+/// that rank's part may follow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_window_hold(window: *mut WindowHandle, target: c_int) -> CallStatus {
+    // SAFETY: the shim passes a live handle, with the window's mutex held if there are several threads.
+    unsafe { with_window(window, |window| window.hold(rank(target)?)) }
+}
+
+/// Frees a request whose operation completes with its epoch, and sets `*request` to NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_request_free(request: *mut *mut RequestHandle) {
+    // SAFETY: the shim passes the address of a live handle.
+    ffi_call_or((), || unsafe { handle::take(request, "request") }.map(drop));
 }
 
 /// Succeeds if the window can be freed now: no epoch is open.

@@ -78,6 +78,9 @@ int main(int argc, char **argv)
 
 	MPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, on_delete, &keyval, &extra);
 	MPI_Win_create_keyval(MPI_WIN_DUP_FN, MPI_WIN_NULL_DELETE_FN, &second, NULL);
+#ifndef OPEN_MPI /* which refuses to delete an attribute that is not set */
+	CHECK_CLASS(MPI_Win_delete_attr(win, second), MPI_SUCCESS);
+#endif
 	CHECK(keyval != MPI_KEYVAL_INVALID && second != keyval);
 	MPI_Win_get_attr(win, keyval, &value, &found);
 	CHECK(!found);

@@ -1,6 +1,7 @@
 /* Derived datatypes of every constructor, at the origin, at the target and at both, compared with copies
  * made by hand. */
 #include "check.h"
+#include <stddef.h>
 
 enum { SIDE = 12, CELLS = SIDE * SIDE * SIDE };
 
@@ -109,6 +110,119 @@ static void scattered(void)
 	free(back);
 }
 
+/* Results at absolute addresses of the origin, for windows of each kind. */
+static void absolute_results(void)
+{
+	static int mine[4];
+	int *base = mine, results[2], ones[2] = { 1, 1 }, lengths[2] = { 1, 1 };
+	MPI_Aint addresses[2], here = 0, there = 0;
+	MPI_Datatype type;
+	MPI_Win windows[3];
+
+	for (int i = 0; i < 2; i++)
+		MPI_Get_address(&results[i], &addresses[i]);
+	MPI_Type_create_hindexed(2, lengths, addresses, MPI_INT, &type);
+	MPI_Type_commit(&type);
+	MPI_Win_allocate(sizeof mine, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &windows[0]);
+	MPI_Win_create(mine, sizeof mine, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &windows[1]);
+	MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &windows[2]);
+	MPI_Win_attach(windows[2], mine, sizeof mine);
+	for (int kind = 0; kind < 3; kind++) {
+		int *memory = kind ? mine : base;
+
+		if (kind == 2) {
+			MPI_Get_address(mine, &here);
+			MPI_Sendrecv(&here, 1, MPI_AINT, left(), 0, &there, 1, MPI_AINT, right(), 0,
+				     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		}
+		for (int i = 0; i < 4; i++)
+			memory[i] = 100 * rank + i;
+		MPI_Barrier(MPI_COMM_WORLD);
+		results[0] = results[1] = -1;
+		MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, windows[kind]);
+		MPI_Get(MPI_BOTTOM, 1, type, right(), there, 2, MPI_INT, windows[kind]);
+		MPI_Win_unlock(right(), windows[kind]);
+		CHECK_EQUAL(results[0], 100 * right());
+		CHECK_EQUAL(results[1], 100 * right() + 1);
+		results[0] = results[1] = -1;
+		MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, windows[kind]);
+		MPI_Get_accumulate(ones, 2, MPI_INT, MPI_BOTTOM, 1, type, right(),
+				   there + (kind == 2 ? 2 * sizeof(int) : 2), 2, MPI_INT, MPI_SUM,
+				   windows[kind]);
+		MPI_Win_unlock(right(), windows[kind]);
+		CHECK_EQUAL(results[0], 100 * right() + 2);
+		CHECK_EQUAL(results[1], 100 * right() + 3);
+		MPI_Barrier(MPI_COMM_WORLD);
+		CHECK_EQUAL(memory[3], 100 * rank + 4);
+	}
+	MPI_Win_detach(windows[2], mine);
+	for (int kind = 0; kind < 3; kind++)
+		MPI_Win_free(&windows[kind]);
+	MPI_Type_free(&type);
+}
+
+/* Pairs are the same data as structures, and their padding is not theirs. A structure may have no block. */
+static void pairs_and_nothing(void)
+{
+	struct element {
+		double value;
+		int index, other;
+	} * part, sent = { 1.5, 42, 7 }, got = { 0, 0, 9 };
+	int lengths[] = { 1, 1 };
+	MPI_Aint places[] = { 0, offsetof(struct element, index) };
+	MPI_Datatype members[] = { MPI_DOUBLE, MPI_INT }, structure, nothing;
+	MPI_Win window;
+
+	MPI_Type_create_struct(2, lengths, places, members, &structure);
+	MPI_Type_commit(&structure);
+	MPI_Type_create_struct(0, NULL, NULL, NULL, &nothing);
+	MPI_Type_commit(&nothing);
+	MPI_Win_allocate(3 * sizeof *part, sizeof *part, MPI_INFO_NULL, MPI_COMM_WORLD, &part, &window);
+	for (int i = 0; i < 3; i++)
+		part[i] = (struct element){ 0, 0, 100 + i };
+	MPI_Win_fence(0, window);
+	MPI_Put(&sent, 1, MPI_DOUBLE_INT, right(), 0, 1, structure, window);
+	MPI_Put(&sent, 1, structure, right(), 1, 1, MPI_DOUBLE_INT, window);
+	MPI_Put(&sent, 1, MPI_DOUBLE_INT, right(), 2, 1, MPI_DOUBLE_INT, window);
+	MPI_Put(&sent, 5, nothing, right(), 0, 1, nothing, window);
+	MPI_Put(&sent, 0, MPI_INT, right(), 0, 3, nothing, window);
+	MPI_Win_fence(0, window);
+	for (int i = 0; i < 3; i++) {
+		CHECK(part[i].value == 1.5);
+		CHECK_EQUAL(part[i].index, 42);
+		CHECK_EQUAL(part[i].other, 100 + i);
+	}
+	MPI_Win_fence(0, window);
+	sent.value = 2.5;
+	MPI_Accumulate(&sent, 1, MPI_DOUBLE_INT, right(), 1, 1, MPI_DOUBLE_INT, MPI_MAXLOC, window);
+	MPI_Win_fence(0, window);
+	MPI_Get(&got, 1, MPI_DOUBLE_INT, right(), 1, 1, MPI_DOUBLE_INT, window);
+	MPI_Win_fence(0, window);
+	CHECK(got.value == 2.5);
+	CHECK_EQUAL(got.index, 42);
+	CHECK_EQUAL(got.other, 9);
+	MPI_Type_free(&structure);
+	MPI_Type_free(&nothing);
+	MPI_Win_free(&window);
+
+	/* padding between the two */
+	struct {
+		short value, other;
+		int index;
+	} * gap, whole = { 3, 4, 5 };
+	MPI_Win_allocate(2 * sizeof *gap, sizeof *gap, MPI_INFO_NULL, MPI_COMM_WORLD, &gap, &window);
+	for (int i = 0; i < 2; i++)
+		gap[i].value = gap[i].other = gap[i].index = 9;
+	MPI_Win_fence(0, window);
+	MPI_Put(&whole, 1, MPI_SHORT_INT, right(), 1, 1, MPI_SHORT_INT, window);
+	MPI_Win_fence(0, window);
+	CHECK_EQUAL(gap[0].index, 9);
+	CHECK_EQUAL(gap[1].value, 3);
+	CHECK_EQUAL(gap[1].other, 9);
+	CHECK_EQUAL(gap[1].index, 5);
+	MPI_Win_free(&window);
+}
+
 int main(int argc, char **argv)
 {
 	static int origin[CELLS];
@@ -199,6 +313,8 @@ int main(int argc, char **argv)
 	}
 	MPI_Win_free(&win);
 	scattered();
+	absolute_results();
+	pairs_and_nothing();
 
 	/* absolute addresses at the origin, and at a dynamic window's target */
 	int value = 4000 + rank, exposed = -1, result = -1;

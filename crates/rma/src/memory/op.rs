@@ -91,9 +91,6 @@ impl Back {
         if skip.checked_add(bytes.len() as u64).is_none_or(|end| end > total) {
             return false;
         }
-        if self.address.is_null() {
-            return true;
-        }
         // SAFETY: the raw layer requires a sink that is writable until the operation is complete; the range
         // was checked.
         unsafe { scatter(&self.layout, self.count, self.address, skip, bytes) };

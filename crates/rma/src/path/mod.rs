@@ -110,6 +110,8 @@ dispatched! {
             stats: &mut Stats,
         ) -> Result<(), Error>;
         fn unlock(self: &mut Self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
+        /// Waits until this member has the lock of its passive epoch to `target`.
+        fn hold(self: &mut Self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
         fn lock_all(self: &mut Self, assert: Assert, stats: &mut Stats) -> Result<(), Error>;
 
         /// Releases all locks. After the outer error this rank still holds them. The inner error is a

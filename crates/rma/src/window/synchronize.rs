@@ -186,6 +186,15 @@ impl Window {
         refusal
     }
 
+    /// Waits until this rank has the lock of its passive epoch to `target`, if [`lock`](Self::lock) or
+    /// [`lock_all`](Self::lock_all) returned without it. Operations wait for the lock by themselves; the
+    /// program's own loads and stores in another member's part ([`mapped`](Self::mapped)) do not. Fails with
+    /// [`Error::Sync`] outside a passive epoch to `target`.
+    pub fn hold(&mut self, target: Rank) -> Result<(), Error> {
+        let lock = self.epochs.passive("hold", Some(target))?;
+        self.path.hold(target, lock, &mut self.stats.passive)
+    }
+
     /// Waits until every operation of passive epochs that have ended is complete at its target. Needs no
     /// epoch. Sends nothing, unless the window was made with [`Completion::Local`](crate::Completion). Fails
     /// with [`Error::Freed`], [`Error::Gone`], [`Error::Unattached`] for memory that a target had not
@@ -285,11 +294,11 @@ impl Window {
     /// `None`, the default, they wait as long as it takes.
     ///
     /// This is for a binding whose threads take turns at a window. `wait`, `complete`, `lock`, `lock_all`,
-    /// `unlock`, the flushes and the first operation at a target within `lock_all` wait for a later call of
-    /// another member's program, and no other thread can use the window meanwhile. If that member waits in
-    /// turn for a call that a second thread here would make at the same window, neither proceeds. With a
-    /// timeout such a call gives up without any change, so that its caller can let the other threads have
-    /// their turn and repeat the call. Collective calls never give up: no other call may be made at the
+    /// `hold`, `unlock`, the flushes and the first operation at a target within `lock_all` wait for a later
+    /// call of another member's program, and no other thread can use the window meanwhile. If that member
+    /// waits in turn for a call that a second thread here would make at the same window, neither proceeds.
+    /// With a timeout such a call gives up without any change, so that its caller can let the other threads
+    /// have their turn and repeat the call. Collective calls never give up: no other call may be made at the
     /// window meanwhile.
     pub fn set_wait_timeout(&self, timeout: Option<Duration>) {
         self.path.shared().set_wait_timeout(timeout.map(Into::into));

@@ -6,6 +6,7 @@
 mod atomicity;
 mod counts;
 mod crosswise;
+mod direct_access;
 mod drive;
 mod endings;
 mod hand_off;

@@ -64,6 +64,13 @@ impl MappedPath {
         self.take_lock(self.me, Lock::Shared)
     }
 
+    pub(crate) fn hold(&mut self, target: Rank, lock: Lock, _: &mut Stats) -> Result<(), Error> {
+        match self.peers[target.index()].held {
+            LockHeld::Nothing => self.take_lock(target.index(), lock),
+            LockHeld::Lock(_) | LockHeld::Unchecked => Ok(()),
+        }
+    }
+
     fn lock_unchecked(&mut self, target: usize) -> Result<(), Error> {
         if let Some(epoch) = self.peers[target].applying_epoch {
             self.await_applied(target, epoch)?;

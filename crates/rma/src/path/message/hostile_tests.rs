@@ -43,7 +43,7 @@ fn a_refusal_of_what_another_rank_was_asked_changes_nothing_and_its_sender_is_cu
     let sink = Sink { address: (&raw mut result).cast(), count: 1, layout: &layout };
     let mut core = shared.core();
     let port = core.port(1);
-    port.answers.insert(7, AwaitedAnswer { target: Rank(2), back: Back::new(sink), remaining: 8 });
+    port.answers.insert(7, AwaitedAnswer { target: Rank(2), back: Some(Back::new(sink)), remaining: 8 });
     (port.peers[2].outstanding, port.peers[1].refusable) = (1, 1);
     let refusal = Header { tag: 7, extra: NO_MEMORY, ..Header::new(PacketKind::Refused, 1) };
     send(&mut others[0], &refusal, &[]);

@@ -84,7 +84,7 @@ impl EngineState {
         if let Some(back) = &op.back {
             let port = self.port(window);
             header.tag = port.tag();
-            let answer = AwaitedAnswer { target, back: back.clone(), remaining: op.total };
+            let answer = AwaitedAnswer { target, back: Some(back.clone()), remaining: op.total };
             port.answers.insert(header.tag, answer);
             port.peers[target.index()].outstanding += 1;
         }

@@ -123,6 +123,13 @@ impl MessagePath {
         counted(stats, || self.shared.lock_now(self.number, self.rank, Lock::Shared))
     }
 
+    pub(crate) fn hold(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
+        if self.shared.holds_lock(self.number, target) {
+            return Ok(());
+        }
+        counted(stats, || self.shared.lock_now(self.number, target, lock))
+    }
+
     pub(crate) fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error> {
         counted(stats, || {
             let mut refusal = Ok(());

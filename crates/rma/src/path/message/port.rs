@@ -142,7 +142,8 @@ unsafe impl Send for WindowPort {}
 #[derive(Debug)]
 pub(crate) struct AwaitedAnswer {
     pub(crate) target: Rank,
-    pub(crate) back: Back,
+    /// `None` once the window is dropped.
+    pub(crate) back: Option<Back>,
     pub(crate) remaining: u64,
 }
 
@@ -235,7 +236,7 @@ impl WindowPort {
     /// Forgets the origin's buffers: no queued operation is sent from them, and answers are dropped.
     pub(crate) fn forget(&mut self) {
         self.peers.iter_mut().for_each(|peer| peer.queue.clear());
-        self.answers.values_mut().for_each(|answer| answer.back.address = std::ptr::null_mut());
+        self.answers.values_mut().for_each(|answer| answer.back = None);
     }
 
     pub(crate) fn tag(&mut self) -> u32 {

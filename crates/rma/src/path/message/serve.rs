@@ -370,7 +370,8 @@ fn answered(port: &mut WindowPort, from: Rank, header: &Header, bytes: &[u8]) ->
     let answer = port.answers.get_mut(&header.tag).filter(|answer| answer.target == from);
     let answer = answer.ok_or("an answer that nobody asked for")?;
     let length = bytes.len() as u64;
-    if length > answer.remaining || !answer.back.write(header.extra, bytes) {
+    let written = || answer.back.as_ref().is_none_or(|back| back.write(header.extra, bytes));
+    if length > answer.remaining || !written() {
         return Err("an answer longer than what was asked for".to_owned());
     }
     answer.remaining -= length;
