@@ -49,7 +49,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
         if let Some(order) = class.order.as_ref().filter(|order| order.value == Order::Deadline) {
             return wrong(order.at, format!("class `{name}` has children; say the order at its leaves"));
         }
-        let flows = class.flows.as_ref().map(|flows| (key_of(flows.value), flows.at));
+        let flows = class.flows.as_ref().map(|flows| (flows.value.key(), flows.at));
         let congestion = class.congestion.as_ref().map(|most| ("ecn", most.at));
         let sockets = class.sockets.as_ref().map(|sockets| ("sockets", sockets.at));
         if let Some((key, at)) = flows.or(congestion).or(sockets) {
@@ -63,7 +63,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
         let is_by_deadline = class.order.as_ref().is_some_and(|order| order.value == Order::Deadline);
         let in_turns = class.flows.as_ref().filter(|flows| flows.value != Flows::Together);
         if let Some(flows) = in_turns.filter(|_| is_by_deadline) {
-            let key = key_of(flows.value);
+            let key = flows.value.key();
             return wrong(
                 flows.at,
                 format!(
