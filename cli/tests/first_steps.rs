@@ -236,7 +236,8 @@ fn what_removes_a_unit_advises_no_option_that_it_does_not_have() {
     }
 }
 
-/// Returns the sample of a help text in a terminal of 80 columns: the indented lines below the line `heading`.
+/// Returns the sample of a help text in a terminal of 80 columns: the indented lines below the line
+/// `heading`.
 fn sample(arguments: &[&str], heading: &str) -> String {
     let output = unisono(arguments).arg("--help").env("COLUMNS", "80").output().expect("it starts");
     let help = String::from_utf8(output.stdout).expect("text");
