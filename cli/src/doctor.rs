@@ -21,10 +21,13 @@ use unisono_linux::process;
 /// missing capability is not an error: the exit code is 0.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  unisono doctor                         all capabilities
-  unisono doctor --without-compiling     without the trials that take seconds
-  unisono doctor --json | jq -r '.capabilities[] | select(.found | not) | .remedy'
-                                         what to do about everything that is missing")]
+  unisono doctor
+      all capabilities
+  unisono doctor --without-compiling
+      without the trials that take seconds
+  unisono doctor --json | \\
+          jq -r '.capabilities[] | select(.found | not) | .remedy'
+      what to do about everything that is missing")]
 pub(crate) struct Args {
     /// Print one JSON object: {"capabilities":[{"name","found","status","reason","remedy",...}]}, where the
     /// status is found, missing or unknown

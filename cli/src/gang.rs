@@ -26,12 +26,16 @@ use unisono_text::counted;
 /// Run programs as gangs
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  sudo unisono gang run -- ./solver ::: make -j2     two programs in turns of 20 ms each
-  sudo unisono gang daemon                           serve gangs of programs that run already
-  sudo unisono gang add --pid 4711                   make such a program a gang of the daemon
+  sudo unisono gang run -- ./solver ::: make -j2
+      two programs in turns of 20 ms each
+  sudo unisono gang daemon
+      serve gangs of programs that run already
+  sudo unisono gang add --pid 4711
+      make such a program a gang of the daemon
   unisono gang simulate --cores 64 --programs 64x50us,64x0us
-                                                     what gangs would gain on another machine
-  sudo unisono gang restore                          when the scheduler and its guardian were killed
+      what gangs would gain on another machine
+  sudo unisono gang restore
+      when the scheduler and its guardian were killed
 
 Privilege: `run`, `daemon`, `install` and `uninstall` need root; `run --unprivileged` does not, but switches late. `add`, \
 `list`, `remove`, `set`, `top` and `metrics` talk to the daemon. The daemon answers only root, unless it was started with \
@@ -71,14 +75,16 @@ enum GangCommand {
 #[command(after_help = "Examples:
   sudo unisono gang run -- ./solver input ::: make -j2
       two programs in turns of 20 ms each
-  sudo unisono gang run --slice 5ms --weights 1,2 -- ./background ::: ./interactive
+  sudo unisono gang run --slice 5ms --weights 1,2 -- ./background \\
+          ::: ./interactive
       shorter turns; the second program gets two thirds of the time
   sudo unisono gang run --share 0.5 -- ./a ::: ./b
       all other programs together can have half of the processor time
   sudo unisono gang run --trace turns.json -- ./a ::: ./b
       a file that ui.perfetto.dev shows: processors, turns, leaks
   sudo unisono gang run --isolate -- ./a ::: ./b
-      real-time priorities: other programs get only the part that the kernel reserves for them
+      real-time priorities: other programs get only the part that the kernel
+      reserves for them
   unisono gang run --unprivileged -- ./a ::: ./b
       without root: stop signals instead of control groups
 

@@ -20,8 +20,10 @@ const INSTALL: &str = "unisono gang install";
 #[command(after_help = "Examples:
   sudo unisono gang install
   sudo unisono gang install --mode 666 --slice 10ms
-  unisono gang install --print                       print the unit, change nothing
-  unisono gang install --root /mnt/image             write it into another system
+  unisono gang install --print
+      print the unit, change nothing
+  unisono gang install --root /mnt/image
+      write it into another system
   sudo unisono gang uninstall")]
 pub(crate) struct GangInstallArgs {
     #[command(flatten)]

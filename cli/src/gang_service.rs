@@ -34,12 +34,16 @@ use unisono_measure::units::duration;
 /// the next daemon takes them over again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  sudo unisono gang daemon                         only root may add gangs
-  sudo unisono gang daemon --mode 666              every user may add processes of that user
+  sudo unisono gang daemon
+      only root may add gangs
+  sudo unisono gang daemon --mode 666
+      every user may add processes of that user
   sudo unisono gang daemon --slice 10ms
   sudo unisono gang daemon --rules /etc/unisono/gangs.toml
-  sudo unisono gang daemon --trace turns.json      a file for ui.perfetto.dev
-  sudo unisono gang add --pid $(pgrep -o solver)   the oldest process of this name
+  sudo unisono gang daemon --trace turns.json
+      a file for ui.perfetto.dev
+  sudo unisono gang add --pid $(pgrep -o solver)
+      the oldest process of this name
 
 Other programs keep the share that Linux gives them: the daemon gives its gangs no priority over them. Do not \
 pause a container whose group is a gang; remove the gang first.
@@ -112,7 +116,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     fn ask(&self, request: &ServiceRequest) -> anyhow::Result<ServiceReply> {
-        client::ask(&self.socket, request).map_err(failure)
+        client::ask(&self.socket, request).map_err(|error| failure_at(error, &named_socket(&self.socket)))
     }
 
     fn view(&self) -> anyhow::Result<ServiceView> {
@@ -215,7 +219,8 @@ pub(crate) struct SetArgs {
 #[command(after_help = "Examples:
   sudo unisono gang top
   sudo unisono gang top --once
-  sudo unisono gang top --json     JSON Lines: what `unisono gang list --json` prints, at every interval")]
+  sudo unisono gang top --json
+      JSON Lines: what `unisono gang list --json` prints, at every interval")]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     daemon: Connection,
@@ -245,12 +250,17 @@ pub(crate) struct MetricsArgs {
 }
 
 pub(crate) fn failure(error: Error) -> anyhow::Error {
+    failure_at(error, "")
+}
+
+/// Like [`failure`]; `at` is the option of commands that talk to the daemon, as [`named_socket`] writes it.
+fn failure_at(error: Error, at: &str) -> anyhow::Error {
     match error {
         Error::Input(text) => Failure::Usage(text).into(),
         Error::Host(text) => Failure::Host(text).into(),
         Error::Hinted { error, hint } => match failure(*error).downcast::<Failure>() {
-            Ok(Failure::Usage(text)) => Failure::Usage(format!("{text}; {}", remedy(hint))).into(),
-            Ok(Failure::Host(text)) => Failure::Host(format!("{text}; {}", remedy(hint))).into(),
+            Ok(Failure::Usage(text)) => Failure::Usage(format!("{text}; {}", remedy(hint, at))).into(),
+            Ok(Failure::Host(text)) => Failure::Host(format!("{text}; {}", remedy(hint, at))).into(),
             Err(other) => other,
         },
         Error::Start { .. } => Failure::Usage(error.to_string()).into(),
@@ -259,16 +269,27 @@ pub(crate) fn failure(error: Error) -> anyhow::Error {
 }
 
 /// Returns the text that tells the user how to do what the scheduler advises.
-fn remedy(hint: GangHint) -> &'static str {
-    match hint {
-        GangHint::StartDaemon => "start it: sudo unisono gang daemon",
-        GangHint::OpenDaemon => "use sudo, or let others connect: sudo unisono gang daemon --mode 666",
-        GangHint::ListGangs => "list its gangs: unisono gang list",
+fn remedy(hint: GangHint, at: &str) -> String {
+    let words = match hint {
+        GangHint::StartDaemon => return format!("start it: sudo unisono gang daemon{at}"),
+        GangHint::OpenDaemon => {
+            return format!("use sudo, or let others connect: sudo unisono gang daemon --mode 666{at}");
+        }
+        GangHint::ListGangs => return format!("list its gangs: unisono gang list{at}"),
         GangHint::RunUnprivileged => {
             "without either, `unisono gang run --unprivileged` switches by stop signals"
         }
         GangHint::NameCommands => "write: unisono gang run -- CMD ARGS ::: CMD ARGS",
         _ => "see: unisono gang --help",
+    };
+    words.to_owned()
+}
+
+/// Returns the option that names a socket, with a space before it, or nothing for the default socket.
+fn named_socket(socket: &Path) -> String {
+    match socket == Path::new(SOCKET) {
+        true => String::new(),
+        false => format!(" --socket {}", socket.display()),
     }
 }
 
@@ -313,10 +334,7 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
 
 /// Returns the command of a first client, and the users that the permission bits of the socket refuse.
 fn first_client(socket: &Path, mode: u32) -> String {
-    let at = match socket == Path::new(SOCKET) {
-        true => String::new(),
-        false => format!(" --socket {}", socket.display()),
-    };
+    let at = named_socket(socket);
     let (sudo, refused) = match (mode & 0o006, mode & 0o060) {
         (0o006, _) => ("", "processes of others, unless root adds them"),
         (_, 0o060) => ("", "users outside its group (see --mode)"),
@@ -338,7 +356,8 @@ pub(crate) fn add(args: AddArgs) -> anyhow::Result<ExitCode> {
             output::answer(&machine_output::json("unisono-gang-add-1", &object)?)?;
         }
         ServiceReply::Added { gang } => {
-            output::answer(&format!("{gang} is a gang; list all: unisono gang list"))?;
+            let at = named_socket(&args.daemon.socket);
+            output::answer(&format!("{gang} is a gang; list all: unisono gang list{at}"))?;
         }
         other => anyhow::bail!("the daemon answered {other:?}; is it of this version?"),
     }

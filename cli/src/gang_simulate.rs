@@ -23,24 +23,29 @@ const SCHEDULERS: [&str; 6] = ["linux", "spread", "gang", "paired", "partition",
 #[derive(Parser)]
 #[command(after_help = r#"Examples:
   unisono gang simulate --cores 16 --programs 16x50us,16x0us
-      programs whose threads meet at a barrier each 50 us, and all the time: Linux, spread, gangs
-  unisono gang simulate --kernel cfs-2.6.32 --programs 16x50us+2ms,16x0us --scheduler linux,gang
-      the first one's threads compute up to 2 ms longer, at random; the paper's kernel
+      programs whose threads meet at a barrier each 50 us, and all the time:
+      Linux, spread, gangs
+  unisono gang simulate --kernel cfs-2.6.32 --programs 16x50us+2ms,16x0us \
+          --scheduler linux,gang
+      the first one's threads compute up to 2 ms longer, at random; the paper's
+      kernel
   unisono gang simulate --cores 4 --programs 4x100us,2xloop --seconds 10 --json
       beside two threads that only compute
   unisono gang simulate spec.json
       more than --programs can say: quotas, priorities, pauses, arrivals, jobs
 
 SPEC is a JSON file. It needs `cores` and `gangs` (or `programs`); a program needs `threads`:
-  {"cores":16, "kernel":"eevdf", "scheduler":"gang", "seconds":2, "seed":1, "slice":"20ms",
-   "switch":"50us", "backfill":true, "block":"7.4us", "barrier":"62ns", "cache_cores":16,
+  {"cores":16, "kernel":"eevdf", "scheduler":"gang", "seconds":2, "seed":1,
+   "slice":"20ms", "switch":"50us", "backfill":true, "block":"7.4us",
+   "barrier":"62ns", "cache_cores":16,
    "gangs":[
-     {"name":"solver", "threads":16, "interval":"50us", "variance":"10us", "wait":"50us",
-      "light_barriers":8, "weight":2, "nice":0, "arrives":"1s", "count":3},
-     {"name":"server", "threads":4, "interval":"1ms", "barriers":false, "pause":"10ms",
-      "quota":1.5, "priority":10},
-     {"name":"monitor", "threads":8, "interval":"650us", "job":5400, "every":"10s",
-      "together":2},
+     {"name":"solver", "threads":16, "interval":"50us", "variance":"10us",
+      "wait":"50us", "light_barriers":8, "weight":2, "nice":0, "arrives":"1s",
+      "count":3},
+     {"name":"server", "threads":4, "interval":"1ms", "barriers":false,
+      "pause":"10ms", "quota":1.5, "priority":10},
+     {"name":"monitor", "threads":8, "interval":"650us", "job":5400,
+      "every":"10s", "together":2},
      {"name":"batch", "threads":16, "work":"2s"}]}
 Of the machine: `switch` is what a switch of gangs costs every core, `block` what blocking costs, and `barrier` what a barrier of two threads costs if both run. One of more threads takes a transfer of a cache line more for each doubling, three times as long between caches. `backfill` says whether waiting gangs get idle cores. `cache_cores` is the number of cores that share a cache. Without `seconds` all programs need `work`.
 

@@ -25,6 +25,8 @@ mod barrier;
 mod columns;
 mod completions;
 mod doctor;
+#[cfg(test)]
+mod documented_commands;
 mod events;
 mod exit;
 mod fit;
@@ -87,16 +89,17 @@ static VERSION: LazyLock<String> =
 
 const EXAMPLES: &str = "\
 Start here:
-  unisono study                             measure what waiting costs here, and draw a report
-  unisono doctor                            show what this host supports, and how to get the rest
-  unisono barrier --threads 2               measure one barrier
-  sudo unisono gang run -- ./a ::: ./b      run two programs in turns; without root --unprivileged
-  unisono fit -- ./mine                     run a program with one thread for each processor
-  unisono advise -- ./mine ::: ./yours      try what makes two programs fast beside each other
-  unisono run -n 4 ./mine                   start four processes with windows, without MPI
-  mpiexec -n 8 unisono mpi -- ./program     give an MPI program faster windows
-  unisono tree generate > net.json          draw a network of switches, for barriers in its switches
-  unisono events serve                      publish and subscribe, with deadlines and shares
+  unisono study                           measure what waiting costs here
+  unisono doctor                          show what this host supports
+  unisono barrier --threads 2             measure one barrier
+  sudo unisono gang run -- ./a ::: ./b    run two programs in turns
+  unisono fit -- ./mine                   run one thread for each processor
+  unisono advise -- ./mine ::: ./yours    try what makes two programs fast
+  unisono run -n 4 ./mine                 start four processes with windows
+  mpiexec -n 8 unisono mpi -- ./program   give MPI faster windows and waits
+  unisono tree generate > net.json        draw a network, for its barriers
+  sudo unisono queue show                 watch the shares of a link
+  unisono events serve                    publish and subscribe
 
 Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it, or the broker, the daemon or the policy is not there.
 Every table has --json; answers go to standard output, progress and warnings to standard error.";

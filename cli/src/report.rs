@@ -18,12 +18,17 @@ use unisono_report::{ClaimsFormat, Error, RecordsSummary};
 /// file without scripts that needs no network. Prints the answers. Nothing is measured, so the command also
 /// works on another machine, with a newer version, or after a study was interrupted.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  \
-    unisono report study-2026-11-21                draw the page again\n  \
-    unisono report study-2026-11-21 --text gang    its figures and verdicts about gangs, as text\n  \
-    unisono report before after                    what changed from one study to another\n  \
-    unisono report study-2026-11-21 --claims       what the papers say beside it, in Markdown\n  \
-    unisono report study-2026-11-21 --json         the verdicts as JSON, for other programs")]
+#[command(after_help = "Examples:
+  unisono report study-2026-11-21
+      draw the page again
+  unisono report study-2026-11-21 --text gang
+      its figures and verdicts about gangs, as text
+  unisono report before after
+      what changed from one study to another
+  unisono report study-2026-11-21 --claims
+      what the papers say beside it, in Markdown
+  unisono report study-2026-11-21 --json
+      the verdicts as JSON, for other programs")]
 pub(crate) struct Args {
     /// The directory that `unisono study --out DIR` wrote
     #[arg(value_name = "DIR")]

@@ -29,7 +29,8 @@ use unisono_measure::units;
       one JSON object follows on the last line of standard output
   unisono run --hosts node1:4,node2:4 ./heat --size 512
       eight processes on two hosts, reached by ssh
-  unisono run --hosts a=10.0.0.1:2,b=10.0.0.2:2 --launch 'ip netns exec {host} {args}' ./table
+  unisono run --hosts a=10.0.0.1:2,b=10.0.0.2:2 \\
+          --launch 'ip netns exec {host} {args}' ./table
       two network namespaces, and the addresses at which they reach each other
 
 Several hosts: --launch runs a helper on each host. The helper starts that host's processes in the directory of the \

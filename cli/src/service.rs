@@ -39,6 +39,10 @@ impl ServiceNotices {
     /// Announces that the service can be used.
     pub(crate) fn ready(&self) {
         self.notify(&NotifyState::Ready);
+        // a manager that reads nothing for a while misses notices, and does not stop the service
+        if let Some(manager) = &self.manager {
+            let _ = manager.set_nonblocking(true);
+        }
     }
 
     /// Announces that the service is alive. It may be called in every iteration of the main loop; it sends
@@ -80,7 +84,7 @@ fn connect_manager(name: &OsStr) -> io::Result<UnixDatagram> {
 
 /// Writes a unit and, unless it is for another host, starts it. Returns its path.
 pub(crate) fn install(unit: &UnitFile, text: &str, root: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let path = unit.write(root_of(root)?, text).map_err(refused)?;
+    let path = unit.write(root_of(root, NO_SYSTEMD_TO_START)?, text).map_err(refused)?;
     if root.is_none() {
         systemctl(&["daemon-reload"])?;
         systemctl(&["restart", &unit.name])?;
@@ -90,7 +94,7 @@ pub(crate) fn install(unit: &UnitFile, text: &str, root: Option<&Path>) -> anyho
 
 /// Removes a unit and, unless it is of another host, first stops it. Returns its former path.
 pub(crate) fn uninstall(unit: &UnitFile, root: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let directory = root_of(root)?;
+    let directory = root_of(root, NO_SYSTEMD_TO_STOP)?;
     unit.installed(directory).map_err(refused)?;
     if root.is_none() {
         systemctl(&["stop", &unit.name])?;
@@ -133,14 +137,16 @@ pub(crate) fn listen_for_scrapes(place: &str) -> anyhow::Result<ScrapeListener> 
 /// This directory exists if the host was started by systemd.
 const SYSTEMD_DIRECTORY: &str = "/run/systemd/system";
 
-/// Returns the root directory for units: the given directory, or this host's root if systemd runs the host.
-fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
+const NO_SYSTEMD_TO_START: &str =
+    "this host was not started by systemd; --print shows the unit, and --root DIR writes it for another host";
+const NO_SYSTEMD_TO_STOP: &str =
+    "this host was not started by systemd, so no unit runs here; --root DIR removes the unit of another host";
+
+/// Returns the root directory for units: the given directory, or this host's root if systemd runs the host;
+/// otherwise fails with `without_systemd`.
+fn root_of<'a>(root: Option<&'a Path>, without_systemd: &str) -> anyhow::Result<&'a Path> {
     if root.is_none() && !Path::new(SYSTEMD_DIRECTORY).exists() {
-        return Err(Failure::Host(
-            "this host was not started by systemd; --print shows the unit, and --root DIR writes it for another host"
-                .to_owned(),
-        )
-        .into());
+        return Err(Failure::Host(without_systemd.to_owned()).into());
     }
     Ok(root.unwrap_or(Path::new("/")))
 }

@@ -336,9 +336,15 @@ fn a_service_takes_the_socket_that_was_opened_for_it_and_says_that_it_is_ready_a
     };
     assert_eq!(next(), "READY=1");
     assert_eq!([next(), next()], ["WATCHDOG=1"; 2]);
+    // a service manager that reads nothing does not stop the broker: the queue is full for its next notices
+    let other = UnixDatagram::unbound().expect("a socket");
+    other.set_nonblocking(true).expect("a socket");
+    while other.send_to(b"x", &notices).is_ok() {}
+    std::thread::sleep(Duration::from_millis(500));
     for listens in [&socket, &another] {
-        let mut publish = Command::new(env!("CARGO_BIN_EXE_unisono"));
-        let published = publish.args(["events", "publish", "t", "x", "--at"]).arg(listens).status();
+        let mut publish = Command::new("timeout");
+        publish.args(["60", env!("CARGO_BIN_EXE_unisono"), "events", "publish", "t", "x", "--at"]);
+        let published = publish.arg(listens).status();
         assert!(published.expect("it runs").success());
     }
     service.kill().expect("it runs");

@@ -12,8 +12,9 @@ fn unisono(arguments: &[&str]) -> Command {
 
 #[test]
 fn a_compiler_that_cannot_be_tried_is_unknown_and_not_missing() {
+    let scratch = tempfile::tempdir().expect("a directory");
     let mut command = unisono(&["doctor", "--json"]);
-    let output = command.env("TMPDIR", "/nonexistent").output().expect("it starts");
+    let output = command.env("TMPDIR", scratch.path().join("missing")).output().expect("it starts");
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let all = answer["capabilities"].as_array().expect("a list");
     let cc = all.iter().find(|capability| capability["name"] == "cc").expect("cc is looked for");
@@ -197,4 +198,67 @@ fn mpi_without_the_library_names_the_packages_that_have_it() {
     for part in ["bin/libunisono.so is missing", "pip install", "apt install", "docs/install.md"] {
         assert!(said.contains(part), "{said}");
     }
+}
+
+#[test]
+fn a_broker_that_cannot_listen_everywhere_does_not_say_that_it_serves() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    for place in [["--web", "0.0.0.0:0"], ["--metrics", "127.0.0.1"], ["--listen", "tcp:0.0.0.0:0"]] {
+        // a broker that serves all the same would run for ever
+        let mut command = Command::new("timeout");
+        command.args(["10", env!("CARGO_BIN_EXE_unisono"), "events", "serve", "--listen", "./broker"]);
+        command.args(["--mqtt", "127.0.0.1:0"]).args(place).current_dir(&scratch);
+        let output = command.output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && !said.contains("serving"), "{place:?}: {said}");
+    }
+}
+
+#[test]
+fn an_error_names_the_program_of_a_simulation_and_the_next_command_its_daemon() {
+    let output = unisono(&["gang", "simulate", "--programs", "2x50us,16x"]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("16x: \"\" is not a duration"), "{said}");
+
+    let output = unisono(&["gang", "list", "--socket", "./nothere"]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3), "{said}");
+    assert!(said.contains("sudo unisono gang daemon --socket ./nothere"), "{said}");
+}
+
+#[test]
+fn what_removes_a_unit_advises_no_option_that_it_does_not_have() {
+    for arguments in [&["gang", "uninstall"][..], &["queue", "uninstall", "--dev", "nothere0"]] {
+        let output = unisono(arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        // on a host of systemd there is no such unit
+        assert!(matches!(output.status.code(), Some(2 | 3)) && !said.contains("--print"), "{said}");
+    }
+}
+
+/// Returns the sample of a help text in a terminal of 80 columns: the indented lines below the line
+/// `heading`.
+fn sample(arguments: &[&str], heading: &str) -> String {
+    let output = unisono(arguments).arg("--help").env("COLUMNS", "80").output().expect("it starts");
+    let help = String::from_utf8(output.stdout).expect("text");
+    let below = help.lines().skip_while(|line| *line != heading).skip(1);
+    let lines: Vec<&str> = below.take_while(|line| line.is_empty() || line.starts_with(' ')).collect();
+    assert!(!lines.is_empty(), "{help}");
+    lines.join("\n")
+}
+
+fn answer(arguments: &[&str], input: &str) -> (Option<i32>, String) {
+    let mut command = unisono(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+}
+
+#[test]
+fn the_samples_of_help_texts_in_80_columns_are_files_that_the_commands_take() {
+    let policy = sample(&["queue", "apply"], "A policy is TOML:");
+    let (code, said) = answer(&["queue", "apply", "-", "--check"], &policy);
+    assert_eq!(code, Some(0), "{policy}\n{said}");
 }

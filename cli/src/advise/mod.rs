@@ -46,7 +46,8 @@ use unisono_study::record_file::{RecordError, RecordFile};
   unisono advise --out advice -- ./a ::: ./b
       also write a page, advice/report.html
   unisono advise --pid 4711
-      watch a program that runs already; the same screen, but nothing is started, so nothing is compared
+      watch a program that runs already; the same screen, but nothing is
+      started, so nothing is compared
 
 The programs run many times, with empty input, and their output is discarded. All their other effects happen in each run: each \
 run writes the programs' files again, and a run that is stopped half-way leaves them half-written. Do not use this for a program \

@@ -26,8 +26,10 @@ use unisono_workload::{Measurement, Pin};
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  unisono barrier                                     two threads, the recommended barrier
-  unisono barrier --threads 8 --competitors 2         beside two busy loops
+  unisono barrier
+      two threads, the recommended barrier
+  unisono barrier --threads 8 --competitors 2
+      beside two busy loops
   unisono barrier --wait spin,block,adaptive --pin spread --runs 5
   unisono barrier --implementation unisono,pthread,libgomp,libomp --runs 10
   unisono barrier --algorithm all --seconds 0.3 --runs 3

@@ -33,10 +33,12 @@ enum TransportChoice {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events bench
-  unisono events bench --transport tcp --batch 1          each event leaves alone
+  unisono events bench --transport tcp --batch 1
+      each event leaves alone
   unisono events bench --transport tcp --size 1048576 --seconds 4 --json
   unisono events bench --transport shared --direct no
-  unisono events bench --transport tls --certificate broker.crt --key broker.key --authority ca.pem")]
+  unisono events bench --transport tls --certificate broker.crt \\
+          --key broker.key --authority ca.pem")]
 pub(crate) struct Args {
     /// What carries the events
     #[arg(long, value_name = "HOW", value_enum, default_value = "unix")]

@@ -27,16 +27,18 @@ const DURABILITY: [(Durability, &str, &str); 3] = [
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events publish plant/1/heat --field celsius=81.5 hot
-  unisono events publish plant/1/heat --keep 1 --deadline 5ms hot     the broker keeps the last one for late joiners
-  seq 1000 | unisono events publish counter --every 10ms              each line, a hundred a second
+  unisono events publish plant/1/heat --keep 1 --deadline 5ms hot
+      the broker keeps the last one for late joiners
+  seq 1000 | unisono events publish counter --every 10ms
+      each line, a hundred a second
   seq 1000 | unisono events publish counter --durability synced --writer counter
-                                                     run it again: what the log has is not published again
+      run it again: what the log has is not published again
   seq 1000 | unisono events publish counter --every 10ms --reconnect=10min
-                                                     goes on when the broker is started again
+      goes on when the broker is started again
   seq 1000 | unisono events publish speed --every 10ms --exclusive --strength 2
-                                                     heard alone; when it dies, the next strongest is heard
+      heard alone; when it dies, the next strongest is heard
   seq 1000 | unisono events publish speed --every 10ms --exclusive --lease 1s
-                                                     the same also when it is stopped or hangs for a second")]
+      the same also when it is stopped or hangs for a second")]
 pub(crate) struct Args {
     /// The topic: levels with / between them
     #[arg(value_name = "TOPIC", add = ArgValueCandidates::new(completions::topics))]

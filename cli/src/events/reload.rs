@@ -19,7 +19,8 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   unisono events reload
   unisono events reload --at /run/unisono/events --json
-  kill -HUP $(pidof unisono)                            the same; the broker prints the outcome")]
+  kill -HUP PID
+      the same; the broker prints the outcome")]
 pub(crate) struct Args {
     /// The outcome as one JSON object
     #[arg(long)]

@@ -40,16 +40,24 @@ use unisono_linux::{activation, interrupt};
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  unisono events serve                              at $XDG_RUNTIME_DIR/unisono-events
+  unisono events serve
+      at $XDG_RUNTIME_DIR/unisono-events
   unisono events serve --listen /tmp/bus --listen tcp:127.0.0.1:7400
-  unisono events serve --listen tls:0.0.0.0:7401 --certificate broker.crt --key broker.key \
-      --client-authority programs.crt               for programs of other hosts
-  unisono events serve --mqtt 127.0.0.1:1883        also for mosquitto_pub, paho, rumqttc and the like
-  unisono events serve --mqtt ws:127.0.0.1:9001     also for pages in a browser, by MQTT.js
-  unisono events serve --log ~/events               suppliers may ask for durability, consumers may resume
-  unisono events serve --log ~/events --take-over   the same, in place of the broker that serves there now
-  unisono events serve --web 127.0.0.1:9471         live counters for a browser
-  unisono events serve policy.toml --mode 660       classes of a policy; programs of your group may connect")]
+  unisono events serve --listen tls:0.0.0.0:7401 --certificate broker.crt \\
+          --key broker.key --client-authority programs.crt
+      for programs of other hosts
+  unisono events serve --mqtt 127.0.0.1:1883
+      also for mosquitto_pub, paho, rumqttc and the like
+  unisono events serve --mqtt ws:127.0.0.1:9001
+      also for pages in a browser, by MQTT.js
+  unisono events serve --log ~/events
+      suppliers may ask for durability, consumers may resume
+  unisono events serve --log ~/events --take-over
+      the same, in place of the broker that serves there now
+  unisono events serve --web 127.0.0.1:9471
+      live counters for a browser
+  unisono events serve policy.toml --mode 660
+      classes of a policy; programs of your group may connect")]
 pub(crate) struct Args {
     /// Classes and their weights
     #[arg(value_name = "POLICY")]
@@ -239,6 +247,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         asks_certificate: args.client_authority.is_some(),
         has_permissions: server.has_permissions(),
     };
+    let mut announcements = Vec::new();
     for address in &args.mqtt {
         let mut websocket = |address, encryption| {
             let origins = args.mqtt_origin.clone().into();
@@ -255,13 +264,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             MqttAddress::Tls(address) => (server.listen_mqtt_tls(address, exposure), "tls:"),
         };
         let listening = listening.map_err(refused)?;
-        if !args.json {
-            let client = match address {
-                MqttAddress::WebSocket(..) => format!("mqtt.connect(\"{scheme}//{listening}\")"),
-                _ => access.mqtt(listening, !scheme.is_empty()),
-            };
-            eprintln!("serving MQTT at {scheme}{listening}; {client}");
-        }
+        let client = match address {
+            MqttAddress::WebSocket(..) => format!("mqtt.connect(\"{scheme}//{listening}\")"),
+            _ => access.mqtt(listening, !scheme.is_empty()),
+        };
+        announcements.push(format!("serving MQTT at {scheme}{listening}; {client}"));
     }
     let certificates = [&args.certificate, &args.key, &args.client_authority, &args.revocations];
     let certificates = certificates.into_iter().flatten().map(PathBuf::as_path);
@@ -276,6 +283,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         addresses: &addresses,
         has_activation,
         access,
+        announcements,
         exposure,
         quiet: args.json,
         metrics: args.metrics.as_deref(),
@@ -307,11 +315,13 @@ pub(crate) fn serve(
     let access =
         AccessConditions { mode, has_permissions: server.has_permissions(), ..AccessConditions::default() };
     let (become_user, metrics, web, successor) = (&become_user, None, None, None);
+    let announcements = Vec::new();
     let serving = ServePlan {
         server,
         addresses,
         has_activation,
         access,
+        announcements,
         exposure,
         quiet,
         metrics,
@@ -374,6 +384,8 @@ struct ServePlan<'a> {
     /// Whether systemd has opened sockets.
     has_activation: bool,
     access: AccessConditions,
+    /// The lines that say where the server listens, printed once it listens everywhere.
+    announcements: Vec<String>,
     exposure: Exposure,
     quiet: bool,
     metrics: Option<&'a str>,
@@ -387,7 +399,8 @@ struct ServePlan<'a> {
 impl ServePlan<'_> {
     /// Listens at the addresses, and serves until a signal, or until another broker takes over.
     fn run(self) -> anyhow::Result<Statistics> {
-        let Self { mut server, access, exposure, quiet, become_user, successor, .. } = self;
+        let Self { mut server, access, mut announcements, exposure, quiet, become_user, successor, .. } =
+            self;
         let files = self.files.clone();
         server.set_settings_reader(Box::new(move || files.read_again().map_err(|error| error.to_string())));
         let hides_names = server.has_permissions();
@@ -397,16 +410,15 @@ impl ServePlan<'_> {
         // `--listen` may name a socket that systemd or the other broker has already opened
         for address in if is_default { &own } else { self.addresses } {
             let listening = server.listen(address, access.mode, exposure).map_err(refused)?;
-            if !quiet {
-                eprintln!("serving at {listening}; {}; Ctrl-C ends it", access.native(&listening));
-            }
+            let client = access.native(&listening);
+            announcements.push(format!("serving at {listening}; {client}; Ctrl-C ends it"));
         }
         let mut pages = Vec::new();
         for (place, set) in [(self.metrics, PageSet::Metrics), (self.web, PageSet::All)] {
             let Some(place) = place else { continue };
             let listener = listen_for_scrapes(&mut server, place, exposure)?;
-            if set == PageSet::All && !quiet {
-                eprintln!("the page for browsers is at {}", web::place(&listener));
+            if set == PageSet::All {
+                announcements.push(format!("the page for browsers is at {}", web::place(&listener)));
             }
             pages.push((listener, set));
         }
@@ -414,6 +426,9 @@ impl ServePlan<'_> {
             eprintln!(
                 "note: the broker served at {left} until now, and this one does not: no option names it"
             );
+        }
+        if !quiet {
+            announcements.iter().for_each(|line| eprintln!("{line}"));
         }
         for (listener, _) in &pages {
             server.hand_over_too(listener.as_fd().try_clone_to_owned()?);

@@ -58,18 +58,29 @@ const TOGETHER: [(PartRule, &str, &str); 3] = [
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  unisono events subscribe 'plant/+/heat' --filter 'celsius > 80 and not (site in (\"lab\"))'
+  unisono events subscribe 'plant/+/heat' \\
+          --filter 'celsius > 80 and not (site in (\"lab\"))'
   unisono events subscribe '#' --json --count 10
-  unisono events subscribe feed --queue 100 --full drop-by-deadline --late report
-  unisono events subscribe feed --period 10ms --execution 2ms --due 5ms     admitted, or refused saying by how much
-  unisono events subscribe jobs --group workers --acknowledge 1s            each event to one worker, until it is done
-  unisono events subscribe door motion --together sequence --within 5s      both, in this order
-  unisono events subscribe 'orders/#' --resume billing                      go on where `billing` was
-  unisono events subscribe 'orders/#' --resume billing --reconnect          also when the broker is started again
-  unisono events subscribe state --last-values 100                          what the topic keeps, or refused if it keeps less
-  unisono events subscribe feed --deadline 10ms --share 0.5                 refused unless suppliers and the policy promise it
-  unisono events subscribe feed --silence 5s                                told when nothing comes
-  unisono events subscribe clock --reply date                               answers `unisono events request clock`")]
+  unisono events subscribe feed --queue 100 --full drop-by-deadline \\
+          --late report
+  unisono events subscribe feed --period 10ms --execution 2ms --due 5ms
+      admitted, or refused saying by how much
+  unisono events subscribe jobs --group workers --acknowledge 1s
+      each event to one worker, until it is done
+  unisono events subscribe door motion --together sequence --within 5s
+      both, in this order
+  unisono events subscribe 'orders/#' --resume billing
+      go on where `billing` was
+  unisono events subscribe 'orders/#' --resume billing --reconnect
+      also when the broker is started again
+  unisono events subscribe state --last-values 100
+      what the topic keeps, or refused if it keeps less
+  unisono events subscribe feed --deadline 10ms --share 0.5
+      refused unless suppliers and the policy promise it
+  unisono events subscribe feed --silence 5s
+      told when nothing comes
+  unisono events subscribe clock --reply date
+      answers `unisono events request clock`")]
 pub(crate) struct Args {
     /// Topics
     #[arg(value_name = "PATTERN", required = true, add = ArgValueCandidates::new(completions::topics))]

@@ -32,7 +32,8 @@ use unisono_text::counted;
   unisono fit -- ./a ::: ./b
       two programs, each on processors of its own
   unisono fit --oci-runtime runc -- create --bundle DIR ID
-      as a container engine's runtime: the variables go into the container's configuration
+      as a container engine's runtime: the variables go into the container's
+      configuration
 
 How many: the smallest of these numbers, but at least 1: the processors that the process may use (affinity, cpuset), the \
 quota of its control group, and the quota of every group around that one. A fraction of a processor counts as a whole one \

@@ -21,11 +21,16 @@ use unisono_text::misspelt;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  unisono man ~/.local/share/man          all pages, in man1 and man5; then: man unisono-gang-run
-  unisono man gang                        the page unisono-gang.1 alone, in this directory
-  unisono man gang run                    unisono-gang-run.1; then: man ./unisono-gang-run.1
-  unisono man policy                      unisono-policy.5, of the files that unisono queue apply reads
-  unisono man ./gang                      all pages, into a directory of that name")]
+  unisono man ~/.local/share/man
+      all pages, in man1 and man5; then: man unisono-gang-run
+  unisono man gang
+      the page unisono-gang.1 alone, in this directory
+  unisono man gang run
+      unisono-gang-run.1; then: man ./unisono-gang-run.1
+  unisono man policy
+      unisono-policy.5, about the files that `unisono queue apply` reads
+  unisono man ./gang
+      all pages, into a directory of that name")]
 pub(crate) struct Args {
     /// The directory for all pages, made if it does not exist; or the words of one command; or a kind of file
     #[arg(value_name = "DIR|COMMAND|FILE", required = true)]

@@ -31,14 +31,21 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   mpiexec -n 8 unisono mpi -- ./program input
-  mpiexec -n 8 unisono mpi --stats -- ./program       what its windows did and its waits cost, at the end
-  mpiexec -n 8 unisono mpi --json FILE -- ./program   the same, as JSON in a file
-  mpiexec -n 8 unisono mpi --only windows -- ./program      waits and collectives stay the MPI's
-  mpiexec -n 8 unisono mpi -- python3 script.py       mpi4py
+  mpiexec -n 8 unisono mpi --stats -- ./program
+      what its windows did and its waits cost, at the end
+  mpiexec -n 8 unisono mpi --json FILE -- ./program
+      the same, as JSON in a file
+  mpiexec -n 8 unisono mpi --only windows -- ./program
+      waits and collectives stay the MPI's
+  mpiexec -n 8 unisono mpi -- python3 script.py
+      mpi4py
   mpiexec -n 1 ./master : -n 8 unisono mpi --partly -- ./worker
-  mpiexec -hosts n1,n2 -n 8 unisono mpi --tree net.json -- ./program   barriers along the network's links
-  unisono mpi --print                                 prints what is preloaded
-  unisono mpi --mpicc /opt/mpi/bin/mpicc -- ./program compiles a bridge to an MPI with another ABI")]
+  mpiexec -hosts n1,n2 -n 8 unisono mpi --tree net.json -- ./program
+      barriers along the network's links
+  unisono mpi --print
+      prints what is preloaded
+  unisono mpi --mpicc /opt/mpi/bin/mpicc -- ./program
+      compiles a bridge to an MPI with another ABI")]
 pub(crate) struct Args {
     /// Compile a bridge with this mpicc, for an MPI that has none of the known ABIs
     #[arg(long, value_name = "MPICC")]

@@ -32,45 +32,50 @@ use unisono_linux::{interrupt, poll};
 /// same name and the same parent, the packets that wait in it are kept. With --backend kernel, packets of a
 /// class that is gone have 3 s to leave; then they are dropped.
 ///
-/// With --backend kernel the command changes only the named device, and the weights of the control groups
-/// that [cpu] and [io] name. --direction in also adds a device. --backend interposed also adds a device, a
+/// With --backend kernel the command changes the named device, and the weights of the control groups that
+/// [cpu] and [io] name. If a class matches a control group, it also adds a BPF program at the host's end of
+/// each container's veth pair. --direction in also adds a device. --backend interposed also adds a device, a
 /// network namespace and two processes. --cpu-shares core also starts processes that stop and resume the
 /// control groups.
 #[derive(clap::Args)]
 #[command(after_help = "A policy is TOML:
-  rate = \"100mbit\"                  # what the link carries: kbit, mbit, gbit
-  overhead = 18                     # bytes that the link adds to each frame; if it carries ATM
-                                    # cells, also atm = true
-  default = \"rest\"                  # the class of all other packets; made if not declared
-
+  rate = \"100mbit\"          # what the link carries: kbit, mbit, gbit
+  overhead = 18             # bytes that the link adds to each frame; if it
+                            # carries ATM cells, also atm = true
+  default = \"rest\"          # the class of all other packets; made if undeclared
+  # subscribers = \"a.csv\"   # a class for each row of a table, with the columns
+                            # Name, Addresses, Rate, Ceiling, Parent
   [class.video]
-  weight = 3                        # compared with its siblings; 1 if left out
-  ceiling = \"80mbit\"                # never more than this, even if others are idle
-  match = [{ cgroup = \"/system.slice/video.service\" }, { port = 5004, protocol = \"udp\" }]
+  weight = 3                # compared with its siblings; 1 if left out
+  ceiling = \"80mbit\"        # never more than this, even if others are idle
+  match = [
+    { cgroup = \"/system.slice/video.service\" },
+    { port = 5004, protocol = \"udp\" },
+  ]
 
-  [class.office.mail]               # a class inside another class
-  limit = \"64KiB\"                   # how much may wait; or packets = 100
-  flows = \"fair\"                    # the flows in the class take turns; or fair = \"host\": its hosts
-  ecn = \"5ms\"                       # mark packets that waited longer, for senders with ECN
+  [class.office.mail]       # a class inside another class
+  limit = \"64KiB\"           # how much may wait; or packets = 100
+  flows = \"fair\"            # the flows in the class take turns;
+                            # or fair = \"host\": its hosts
+  ecn = \"5ms\"               # mark packets that waited longer (ECN senders)
   match = [{ address = \"10.0.0.0/8\", port = [8000, 8010] }, { priority = 6 }]
 
   [class.voice]
   match = [{ dscp = \"ef\" }, { mark = 0x10 }, { vlan = 5 }]
 
-  subscribers = \"subscribers.csv\"   # before the classes: a class for each row of a table, with the
-                                    # columns Name, Addresses, Rate, Ceiling, Parent
-
-  [cpu]                             # processor time of the matched control groups
+  [cpu]                     # processor time of the matched control groups
   video = 3
 
-  [io]                              # the same for disks that have the scheduler BFQ
+  [io]                      # the same for disks that have the scheduler BFQ
   video = 3
 The first match in the file decides. Every backend knows these matches (--direction in: all but \
 cgroup, priority and mark):
   address, port   both of the sender, or both of the receiver
-  cgroup          the control group of the process that made the socket; includes all groups below
+  cgroup          the control group of the process that made the socket;
+                  includes all groups below
   priority        SO_PRIORITY
-  mark            set by SO_MARK, or by nftables or iptables before the packet reaches the device
+  mark            set by SO_MARK, or by nftables or iptables before the
+                  packet reaches the device
   dscp            a number or a name (cs0 to cs7, af11 to af43, ef)
   vlan            the number of the outermost tag
   mac             of the same end as address and port, as in \"02:00:5e:10:00:01\"
@@ -84,9 +89,11 @@ only senders that notice drops, as TCP does, slow down. Such packets have no cgr
 mark yet, so a policy with such a match is refused.
 
 Examples:
-  unisono queue apply policy.toml --check                check it, print what it guarantees
+  unisono queue apply policy.toml --check
+      check it, print what it guarantees
   unisono queue apply policy.toml --dev eth0
-  unisono queue apply policy.toml --dev eth0 --watch     then say whether the traffic passes it
+  unisono queue apply policy.toml --dev eth0 --watch
+      then say whether the traffic passes it
   unisono queue apply received.toml --dev eth0 --direction in
   unisono queue apply policy.toml --dev eth0 --direction both
   unisono queue show --dev eth0

@@ -13,18 +13,19 @@ use unisono_events_client::{BrokerAddress, Client, Statistics};
 ///
 /// This is `unisono events serve` with a policy, under its older name. Programs connect to SOCKET, open a
 /// path in a class of the policy, and hand over messages; a message may have a deadline. (Rust programs use
-/// the crate unisono-broker; its PROTOCOL.md is for others.) Until Ctrl-C the broker sends the messages on,
-/// as datagrams or over connections, in the order of the policy and no faster than its rate. It needs no
-/// privilege, makes the socket, and changes nothing else on the host; started by root, it becomes another
-/// user before it reads from a program. It does not hold back programs that send by themselves: `unisono
-/// queue apply` does.
+/// the crate unisono-events-client; PROTOCOL.md of the crate unisono-events-wire is for others.) Until Ctrl-C
+/// the broker sends the messages on, as datagrams or over connections, in the order of the policy and no
+/// faster than its rate. It needs no privilege, makes the socket, and changes nothing else on the host;
+/// started by root, it becomes another user before it reads from a program. It does not hold back programs
+/// that send by themselves: `unisono queue apply` does.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   unisono queue broker policy.toml --listen /run/user/1000/broker
-                                     serve until Ctrl-C; programs name their class, the policy's matches are not used
+      serve until Ctrl-C; programs name their class, the policy's matches are
+      not used
   unisono queue broker --status /run/user/1000/broker
-                                     print what each class has got
+      print what each class has got
 
 Give the policy a rate a little below that of the link (98mbit for 100mbit). Then messages wait in the broker, which \
 knows their order, and not after it.")]

@@ -18,7 +18,8 @@ use unisono_enforce::{Backend as _, Error, backends, cpu};
 #[command(after_help = "Examples:
   unisono queue clear --dev eth0
   unisono queue clear --dev eth0 --direction in
-  unisono queue clear                 every device of this network namespace that has a policy")]
+  unisono queue clear
+      every device of this network namespace that has a policy")]
 pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,

@@ -23,8 +23,10 @@ use unisono_measure::units;
 #[command(after_help = "Examples:
   unisono queue cpu policy.toml
   unisono queue cpu policy.toml --quantum 4ms
-  unisono queue cpu policy.toml --json | tail -n 1       print what each group used, at the end
-  unisono queue apply policy.toml --dev eth0 --cpu-shares core     in the background, with the link")]
+  unisono queue cpu policy.toml --json | tail -n 1
+      print what each group used, at the end
+  unisono queue apply policy.toml --dev eth0 --cpu-shares core
+      in the background, with the link")]
 pub(crate) struct Args {
     /// The policy, of which only [cpu] matters; - is standard input
     #[arg(value_name = "POLICY")]

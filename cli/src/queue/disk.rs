@@ -36,14 +36,17 @@ use unisono_linux::read::HAND_WRITTEN;
 Examples:
   truncate --size=10G disk.img
   unisono queue disk disk.img --policy disk.toml --listen /run/user/1000/disk
-  qemu-system-x86_64 -drive 'file=nbd+unix:///video?socket=/run/user/1000/disk,format=raw' ...
+  qemu-system-x86_64 -drive \\
+          'file=nbd+unix:///video?socket=/run/user/1000/disk,format=raw' ...
   unisono queue show --disk /run/user/1000/disk
-  kill -HUP PID                  after a change of disk.toml
+  kill -HUP PID
+      after a change of disk.toml
   nbdcopy 'nbd+unix:///backup?socket=/run/user/1000/disk' backup.img
-  sudo nbd-client -unix /run/user/1000/disk /dev/nbd0 -name video   then mount -o ro /dev/nbd0
+  sudo nbd-client -unix /run/user/1000/disk /dev/nbd0 -name video
+      then mount -o ro /dev/nbd0
 
 disk.toml:
-  rate = \"800mbit\"           # a little less than the disk carries, so that requests wait here
+  rate = \"800mbit\"  # a little less than the disk carries: requests wait here
   default = \"rest\"
   [class.video]
   weight = 3

@@ -31,9 +31,11 @@ use unisono_linux::{activation, interrupt};
 #[command(after_long_help = "\
 Examples:
   sudo unisono queue apply streams.toml --dev eth0
-  sudo unisono queue guard                                        until Ctrl-C
-  sudo unisono queue install /etc/unisono/streams.toml --dev eth0 at every boot, with:
-  sudo systemctl enable --now unisono-queue-guard.socket          the first request starts the guard
+  sudo unisono queue guard
+      until Ctrl-C
+  sudo unisono queue install /etc/unisono/streams.toml --dev eth0
+  sudo systemctl enable --now unisono-queue-guard.socket
+      both at every boot; the first request starts the guard
 
 streams.toml:
   rate = \"100mbit\"

@@ -25,9 +25,12 @@ use unisono_fairqueue::TrafficDirection;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue install /etc/unisono/office.toml --dev eth0
-  unisono queue install office.toml --dev eth0 -- --backend interposed --way af-xdp
-  unisono queue install office.toml --dev eth0 --print             print the unit, change nothing
-  unisono queue install office.toml --dev eth0 --root /mnt/image   write it into another system
+  unisono queue install office.toml --dev eth0 -- --backend interposed \\
+          --way af-xdp
+  unisono queue install office.toml --dev eth0 --print
+      print the unit, change nothing
+  unisono queue install office.toml --dev eth0 --root /mnt/image
+      write it into another system
   unisono queue uninstall --dev eth0")]
 pub(crate) struct Args {
     /// The policy's file

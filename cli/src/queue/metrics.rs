@@ -20,10 +20,13 @@ use unisono_enforce::{Error, backends};
 /// `unisono queue` commands.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  unisono queue metrics                                       the text, once
+  unisono queue metrics
+      the text, once
   unisono queue metrics --dev eth0 > /var/lib/node_exporter/queue.prom
-  unisono queue metrics --listen 127.0.0.1:9469               for Prometheus to scrape
-  unisono queue metrics --listen /run/unisono.metrics         a socket: curl --unix-socket")]
+  unisono queue metrics --listen 127.0.0.1:9469
+      for Prometheus to scrape
+  unisono queue metrics --listen /run/unisono.metrics
+      a socket: curl --unix-socket")]
 pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,

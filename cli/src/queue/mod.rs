@@ -32,10 +32,13 @@ use std::process::ExitCode;
 /// apply it to a device, watch the rates of its classes, and clear it. Programs need not be changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  unisono queue apply policy.toml --check              check it, change nothing
+  unisono queue apply policy.toml --check
+      check it, change nothing
   sudo unisono queue apply policy.toml --dev eth0
-  sudo unisono queue show                              watch rates, shares, drops and delays
-  sudo unisono queue clear                             restore every device")]
+  sudo unisono queue show
+      watch rates, shares, drops and delays
+  sudo unisono queue clear
+      restore every device")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: QueueCommand,

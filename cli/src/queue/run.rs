@@ -18,7 +18,8 @@ use unisono_linux::affinity::{Tid, allowed};
 /// change to another user. The exit code is the program's (128 + N if signal N ended it).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  sudo unisono queue run --class video -- ffmpeg -re -i film.mkv -f mpegts udp://10.0.0.7:5004
+  sudo unisono queue run --class video \\
+          -- ffmpeg -re -i film.mkv -f mpegts udp://10.0.0.7:5004
   sudo unisono queue run --class video -- runuser -u alice -- vlc
 The class needs a match by control group alone, such as match = [{ cgroup = \"/unisono/video\" }].")]
 pub(crate) struct Args {

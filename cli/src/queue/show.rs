@@ -37,9 +37,12 @@ use unisono_fairqueue::{LinkFraming, Live, LiveClass, Pace};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0
-  unisono queue show --dev eth0 --once            print one table
-  unisono queue show --dev eth0 --json            print JSON Lines, one object for each interval
-  unisono queue show --disk /run/disk.sock        watch a served disk")]
+  unisono queue show --dev eth0 --once
+      print one table
+  unisono queue show --dev eth0 --json
+      print JSON Lines, one object for each interval
+  unisono queue show --disk /run/disk.sock
+      watch a served disk")]
 pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,

@@ -22,15 +22,18 @@ use unisono_text::counted;
 #[command(
     after_help = r#"A trace is JSON. The rate is in bits a second, times are decimal texts in seconds, lengths are in bytes:
   {"rate": 8000000,
-   "tree": {"name": "link", "children": [{"name": "video", "weight": 3}, {"name": "rest", "weight": 1}]},
+   "tree": {"name": "link", "children": [{"name": "video", "weight": 3},
+                                         {"name": "rest", "weight": 1}]},
    "packets": [{"id": 0, "t": "0.0", "class": "video", "len": 1500},
                {"id": 1, "t": "0.0", "class": "rest", "len": 1500}]}
 A class may have "order": "deadline". A packet may have a "deadline" (a time, like "t") and a "flow".
 
 Examples:
   unisono queue simulate trace.json
-  unisono queue simulate --json trace.json                       departures: [{"id": 0, "start": "0.0", "end": "0.0015"}, ...]
-  unisono queue simulate --discipline round-robin trace.json     the same under deficit round robin"#
+  unisono queue simulate --json trace.json
+      departures: [{"id": 0, "start": "0.0", "end": "0.0015"}, ...]
+  unisono queue simulate --discipline round-robin trace.json
+      the same under deficit round robin"#
 )]
 pub(crate) struct Args {
     /// The trace; - is standard input

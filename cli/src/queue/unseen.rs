@@ -79,13 +79,13 @@ impl Passage {
     /// Says how much traffic passed the policy, and where more passes.
     pub(super) fn in_words(&self) -> String {
         let Some(side) = &self.side else { return String::new() };
-        let (seconds, seen) = (self.seconds, units::rate(self.seen));
+        let (seconds, seen) = (self.seconds, per_second(self.seen));
         let Some(UnseenTraffic { device, direction, rate }) = &self.unseen else {
             return format!("in the last {seconds:.0} s {seen} passed the policy of {side}");
         };
         let verb = if *direction == TrafficDirection::In { "received" } else { "sent" };
         let way = if *direction == TrafficDirection::In { " --direction in" } else { "" };
-        let rate = units::rate(*rate);
+        let rate = per_second(*rate);
         if *device == side.device && *direction == side.direction {
             return format!(
                 "most traffic of {device} is not seen: in the last {seconds:.0} s it {verb} {rate}, and the policy saw \
@@ -104,6 +104,11 @@ impl Passage {
              device? unisono queue apply POLICY --dev {device}{way}"
         )
     }
+}
+
+/// A rate within a sentence; the columns of tables leave the "/s" out, as tc(8) does.
+fn per_second(bits: f64) -> String {
+    format!("{}/s", units::rate(bits))
 }
 
 fn side(live: &Live) -> LinkSide {
@@ -190,8 +195,8 @@ mod tests {
         let said = words(133e3, &rates, &[]).expect("most traffic is not seen");
         assert_eq!(
             said,
-            "most traffic of eth0 is not seen: in the last 10 s it received 417 mbit, and the policy is for the other \
-             direction (133 kbit); try: unisono queue apply POLICY --dev eth0 --direction in, or apply it to the device \
+            "most traffic of eth0 is not seen: in the last 10 s it received 417 mbit/s, and the policy is for the other \
+             direction (133 kbit/s); try: unisono queue apply POLICY --dev eth0 --direction in, or apply it to the device \
              that sends the packets"
         );
         assert_eq!(words(133e3, &rates, &[at("eth0", In)]), None, "the other direction has a policy");
@@ -209,7 +214,7 @@ mod tests {
         let said = words(1e3, &rates, &[]).expect("most traffic is not seen");
         assert_eq!(
             said,
-            "hardly any traffic passes eth0: 1.0 kbit in the last 10 s, while eth1 sent 417 mbit; is it the device? \
+            "hardly any traffic passes eth0: 1.0 kbit/s in the last 10 s, while eth1 sent 417 mbit/s; is it the device? \
              unisono queue apply POLICY --dev eth1"
         );
         assert_eq!(words(20e6, &rates, &[]), None, "a device that is used has its own traffic");
@@ -220,7 +225,7 @@ mod tests {
     fn traffic_that_passes_by_the_policy_of_its_own_device_is_reported() {
         let said = words(1e3, &[(at("eth0", Out), 417e6)], &[at("eth0", Out)]).expect("it is not seen");
         assert!(
-            said.contains("sent 417 mbit, and the policy saw 1.0 kbit") && said.contains("tc qdisc"),
+            said.contains("sent 417 mbit/s, and the policy saw 1.0 kbit") && said.contains("tc qdisc"),
             "{said}"
         );
     }

@@ -53,17 +53,28 @@ const MIN_REPORTED_PREPARATION: Duration = Duration::from_secs(2);
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  unisono study                     the default set, in two minutes
-  unisono study barrier             what barriers cost
-  unisono study rma                 windows, beside the MPIs that are installed
-  unisono study monitor             latencies of a network monitor in bursts: three minutes
-  unisono study gang-map            gangs on simulated machines of up to 1,024 cores
-  unisono study tree                barriers in the switches of simulated networks: a few seconds
-  unisono study queue               shares of a link, under each way to enforce them: most need root
-  unisono study gang --paper        the gang studies with the paper's ten repetitions
-  unisono study --file mine.toml    a study of your own; start from what --show granularity prints
-  unisono study --continue DIR      more runs for the comparisons of DIR that are undecided
-  unisono study --list              all studies, and how long each takes
+  unisono study
+      the default set, in two minutes
+  unisono study barrier
+      what barriers cost
+  unisono study rma
+      windows, beside the MPIs that are installed
+  unisono study monitor
+      latencies of a network monitor in bursts: three minutes
+  unisono study gang-map
+      gangs on simulated machines of up to 1,024 cores
+  unisono study tree
+      barriers in the switches of simulated networks: a few seconds
+  unisono study queue
+      shares of a link, under each way to enforce them: most need root
+  unisono study gang --paper
+      the gang studies with the paper's ten repetitions
+  unisono study --file mine.toml
+      a study of your own; start from what --show granularity prints
+  unisono study --continue DIR
+      more runs for the comparisons of DIR that are undecided
+  unisono study --list
+      all studies, and how long each takes
 
 gang-map, ghost-hosts, middleware, monitor and queue need the program unisono-laboratory.
 

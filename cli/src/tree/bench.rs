@@ -34,7 +34,8 @@ const LONG: Duration = Duration::from_secs(10);
   sudo unisono tree bench net.json --members all --repetitions 9 --json
       every node a member; the runs themselves, for your own statistics
   sudo unisono tree bench net.json --hop
-      also what one hop through a switch costs, from lines of switches of two lengths
+      also what one hop through a switch costs, from lines of switches of two
+      lengths
 
 With more members than processors the time of a barrier is the work of all members together, not its latency: \
 `tree simulate` shows latencies. Each variant is run until it is warm; then runs of all variants are interleaved. n: runs of \

@@ -21,7 +21,8 @@ use unisono_text::counted;
   unisono tree check net.json tree.json
       are these registers a barrier tree of the file's group?
   unisono tree check --optimal net.json tree.json
-      and is it of least height, with the lowest ports, as the paper's planner would make it?
+      and is it of least height, with the lowest ports, as the paper's planner
+      would make it?
   unisono tree check --deadlock net.json tree.json
       and can nothing deadlock, alone or among normal messages?
   unisono tree check --deadlock net.json tree-0.json tree-1.json

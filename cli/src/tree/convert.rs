@@ -18,14 +18,19 @@ use unisono_text::counted;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ibnetdiscover | unisono tree convert - --members all > net.json
-      an InfiniBand network with its real port numbers; every adapter is a member
+      an InfiniBand network with its real port numbers; every adapter is a
+      member
   unisono tree convert lldp.json --members all > net.json
-      a file with the output of `lldpctl -f json` of each switch, each after that of `lldpcli -f json show chassis`
+      a file with the output of `lldpctl -f json` of each switch, each after
+      that of `lldpcli -f json show chassis`
   unisono tree convert lab.clab.yml --members all --out net.json
-      a lab of containerlab: bridges and routers are switches, linux containers are nodes
-  unisono tree convert topology.graphml --nodes-per-switch 4 --ports 16 --members all --out net.json
+      a lab of containerlab: bridges and routers are switches, linux containers
+      are nodes
+  unisono tree convert topology.graphml --nodes-per-switch 4 --ports 16 \\
+          --members all --out net.json
       a graph of switches alone: 4 nodes are added to each
-  unisono tree convert fabric.graphml --role tier=rack:host --role tier=spine:switch > net.json
+  unisono tree convert fabric.graphml --role tier=rack:host \\
+          --role tier=spine:switch > net.json
       the file's own words for switches and hosts
   unisono tree convert lab.dot --leaves-are-nodes --json > /dev/null
       just the report, as JSON on standard error

@@ -33,12 +33,14 @@ use unisono_text::counted;
   unisono tree generate | sudo unisono tree deploy -
       75 switches, 256 nodes, 64 members; barriers for ten seconds
   sudo unisono tree deploy net.json --turn switch --lose 1000 --json
-      the root switch turns messages around; one frame of a thousand is lost on purpose, and sent again
+      the root switch turns messages around; one frame of a thousand is lost on
+      purpose, and sent again
   sudo unisono tree deploy net.json --names --for 600s &
   ip netns exec unisono-$!-s0 tcpdump -i p3 -xx ether proto 0x88b5
       watch the barriers of switch 0, port 3
   sudo unisono tree deploy net.json --serve --user ann --names --for 1h
-      barriers of ann's MPI programs on these hosts, under 'unisono mpi --tree net.json'
+      barriers of ann's MPI programs on these hosts, under 'unisono mpi --tree
+      net.json'
 
 When a node's process ends, the registers show which node: each register names the port that it waits for. The \
 kernel reports a pulled cable at once. Barriers go on over other links where there are any; otherwise they wait \

@@ -18,7 +18,8 @@ use unisono_btin::{ReductionOperator, Tree, export};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree export net.json tree.json --to p4 > entries.json
-      for each switch the entries of barrier.reduction and barrier.distribution, and a multicast group
+      for each switch the entries of barrier.reduction and barrier.distribution,
+      and a multicast group
   unisono tree export net.json tree.json --to bpf --turn switch
       elements of the map `registers`, as bpftool map dump -j shows them
 

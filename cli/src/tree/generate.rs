@@ -15,11 +15,14 @@ use unisono_text::counted;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate > net.json
-      75 switches of 8 ports, 256 nodes, 6 ports of 8 in use on average, 64 members
-  unisono tree generate --switches 300 --nodes 1024 --members 256 --seed 7 --out net.json
+      75 switches of 8 ports, 256 nodes, 6 ports of 8 in use on average, 64
+      members
+  unisono tree generate --switches 300 --nodes 1024 --members 256 --seed 7 \\
+          --out net.json
       the larger system of the paper, another draw
   unisono tree generate --connectivity 50% --at-least-tree
-      too few cables to connect 75 switches: the bare tree instead, marked as such
+      too few cables to connect 75 switches: the bare tree instead, marked as
+      such
 
 Connectivity is the part of all ports in use. With q switches of k ports and p nodes, at least \
 (2(q-1)+p)/(kq) are needed for a connected network; if the value is too small, the error gives the minimum.")]

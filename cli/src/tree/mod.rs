@@ -37,9 +37,12 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate --switches 300 --nodes 1024 --members 256 --out net.json
-  unisono tree plan net.json                 the best tree, and what a barrier takes
-  unisono tree simulate net.json             beside unicast and multicast
-  sudo unisono tree bench net.json           in this host's kernel, beside barriers over UDP")]
+  unisono tree plan net.json
+      the best tree, and what a barrier takes
+  unisono tree simulate net.json
+      beside unicast and multicast
+  sudo unisono tree bench net.json
+      in this host's kernel, beside barriers over UDP")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: TreeCommand,

@@ -24,13 +24,17 @@ use unisono_text::counted;
   unisono tree plan net.json --members all --json > tree.json
       a tree of all nodes, in a file that `tree check` and `tree export` read
   unisono tree plan net.json --scan level --any-root
-      a switch without members may be the root; of several parents the one with the lowest number is taken
+      a switch without members may be the root; of several parents the one with
+      the lowest number is taken
   unisono tree plan net.json --group 3 --share-links --registers 2
-      the fourth of the file's groups, over links that the others use least; each switch has two registers
+      the fourth of the file's groups, over links that the others use least;
+      each switch has two registers
   unisono tree plan net.json --ties exact --threads 8
-      the root that the paper's rule chooses, even in a large network; Ctrl-C ends with the best so far
+      the root that the paper's rule chooses, even in a large network; Ctrl-C
+      ends with the best so far
   unisono tree plan net.json --without-link 3:7 --without-switch 5
-      the tree after a link and a switch have failed, with the names of members that it cannot reach")]
+      the tree after a link and a switch have failed, with the names of members
+      that it cannot reach")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,

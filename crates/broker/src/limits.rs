@@ -152,7 +152,7 @@ impl Limits {
                 self.largest.into(),
                 "bytes",
                 "--max-payload",
-                "of one event; a receiver holds a buffer of this size, shared memory 14",
+                "of one event; a receiver holds a buffer of this size, or 14 in shared memory",
             ),
             set(
                 "suppliers",

@@ -24,7 +24,7 @@ pub enum ChannelError {
     TopicDiffers { declared: Box<TopicSpec>, asked: Box<TopicSpec> },
     #[error("the topic `{topic}` is of type {}, and the offer is of {}", kind(declared), kind(offered))]
     TypeDiffers { topic: Arc<str>, declared: Option<Arc<str>>, offered: Option<Arc<str>> },
-    #[error("the policy has no class `{name}` that events can wait in; name one of its leaves")]
+    #[error("there is no class `{name}` that events can wait in; name a leaf of the policy, or no class")]
     Class { name: Arc<str> },
     #[error("the policy has no default class; name one of its leaves")]
     NoDefaultClass,

@@ -37,15 +37,18 @@ use unisono_measure::units;
   unisono tree simulate --members all --root-intake one-port net.json
       every node a member, and a root that takes in one message at a time
   unisono tree simulate --arrivals-within 50us --loss 0.1% net.json
-      members arrive at different times, and one crossing in a thousand loses the message
+      members arrive at different times, and one crossing in a thousand loses
+      the message
   unisono tree simulate --fail-link 3@5us net.json
       a cable breaks during the barrier: which members wait, and for what
   unisono tree simulate --without-link 3:7 net.json
       the same cable has broken before, and the tree is repaired
   unisono tree simulate --all-groups --registers 2 --share-links net.json
-      all groups of the file in switches that have two registers, over links that carry as few as can be
+      all groups of the file in switches that have two registers, over links
+      that carry as few as can be
   unisono tree simulate --members 0-20 --collectives net.json
-      other collectives by the same registers: OR, AND, min, max, sum, multicast, total exchange")]
+      other collectives by the same registers: OR, AND, min, max, sum,
+      multicast, total exchange")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,

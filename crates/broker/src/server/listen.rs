@@ -20,7 +20,7 @@ use unisono_linux::local_socket::set_mode;
 #[non_exhaustive]
 pub enum ServeError {
     /// Another broker serves there.
-    #[error("a broker listens at {} already; stop it, or choose another socket", path.display())]
+    #[error("a broker listens at {} already; stop it, or listen at another path", path.display())]
     Taken { path: PathBuf },
     /// The path names a file of another type.
     #[error("{} exists and is no socket; choose another path", path.display())]

@@ -179,6 +179,7 @@ impl FromStr for GangSpec {
 impl GangSpec {
     fn understand(&self, name: &str) -> Result<SimulatedProgram> {
         let wrong = |what: String| Error::Input(format!("{name}: {what}"));
+        let time = |text: &str| time(text).map_err(|error| wrong(error.to_string()));
         let or_zero = |given: &Option<String>| given.as_deref().map_or(Ok(Duration::ZERO), time);
         let interval = self.interval.as_deref().map(time).transpose()?;
         let meets = match (interval, self.barriers) {
