@@ -2,7 +2,6 @@
 
 mod advise;
 mod barrier;
-mod documents;
 mod events_log;
 mod events_reload;
 mod events_web;
