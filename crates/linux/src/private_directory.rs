@@ -98,7 +98,7 @@ impl PrivateDirectory {
     /// `suits` accepts. The error lists each directory that was tried, with the reason.
     pub fn cache(topic: &str, suits: impl Fn(&Path) -> Result<(), String>) -> io::Result<Self> {
         let from = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let of_user = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")));
+        let of_user = from("XDG_CACHE_HOME").or_else(|| from("HOME").and_then(cache_in));
         let temporary = std::env::temp_dir().join(format!("unisono-cache-{}", own_user()));
         let mut reasons = Vec::new();
         for root in of_user.map(|cache| cache.join("unisono")).into_iter().chain([temporary]) {
@@ -138,6 +138,12 @@ impl PrivateDirectory {
         file.lock()?;
         Ok(file)
     }
+}
+
+/// Returns the directory for caches in a home. A home that is missing, such as `/nonexistent` of users without
+/// one, is not made.
+fn cache_in(home: PathBuf) -> Option<PathBuf> {
+    home.is_dir().then(|| home.join(".cache"))
 }
 
 /// Makes a directory and the missing ones above it. All users can enter those that root makes, such as
@@ -244,6 +250,13 @@ mod tests {
         let error = PrivateDirectory::open(path).expect_err("another user could put files there");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
         error.to_string()
+    }
+
+    #[test]
+    fn a_home_that_is_missing_is_not_made() {
+        let place = tempfile::tempdir().expect("a directory");
+        assert_eq!(cache_in(place.path().to_owned()), Some(place.path().join(".cache")));
+        assert_eq!(cache_in(place.path().join("missing")), None);
     }
 
     #[test]
