@@ -7,7 +7,10 @@
 //! has connected but not sent its greeting within that time is disconnected, and earlier if another program
 //! needs its place. A program whose token has expired is disconnected, too.
 //!
-//! Cost: a scan of all paths and programs once a second.
+//! A timeout counts only time in which the broker runs. After a pause (SIGSTOP, a frozen container, a suspended
+//! host) the frames of the pause still wait in the sockets, so silence in it says nothing about the programs.
+//!
+//! Cost: a scan of all paths and programs once a second, and one of all parties after a pause.
 
 use super::paths::PathState;
 use super::{Broker, ConnectedClient, Outlet};
@@ -21,6 +24,9 @@ use unisono_linux::clock::{Duration, Instant};
 /// Time between two scans for idle programs and destinations. The timeouts last seconds, so a scan every
 /// second enforces them almost on time.
 const CHECK_INTERVAL: Duration = Duration::SECOND;
+/// Minimum time between two calls that counts as a pause of the broker. An idle server calls every 100 ms, and
+/// one that is preempted on a busy host comes 60 ms late.
+const MIN_PAUSE: Duration = Duration::from_millis(250);
 /// Time for which a program keeps its place without a greeting while other programs wait for one. A greeting
 /// over TLS needs three round trips, and one lost packet costs a second (RFC 6298).
 const GREETING: Duration = Duration::from_secs(3);
@@ -31,6 +37,8 @@ pub(super) const NOT_AUTHORIZED: u8 = 0x87;
 pub(super) struct BrokerTimers {
     /// When to check next for idle programs and destinations.
     next_check: Instant,
+    /// The time of the last call.
+    last_call: Instant,
     /// The last result of [`EventChannel::lapses`](unisono_eventchannel::EventChannel::lapses).
     lapses: u64,
 }
@@ -50,6 +58,10 @@ impl Broker {
             trail.advance(now);
         }
         self.forget_retired();
+        let since_last = now - std::mem::replace(&mut self.timers.last_call, now);
+        if since_last >= MIN_PAUSE {
+            self.extend_timeouts(since_last);
+        }
         if now < self.timers.next_check {
             return;
         }
@@ -85,6 +97,14 @@ impl Broker {
             self.end(now, id, &MqttFault::new(NOT_AUTHORIZED, why));
         }
         self.mqtt_run_timers(now);
+    }
+
+    /// Extends the timeouts of silent peers by a pause of the broker.
+    fn extend_timeouts(&mut self, pause: Duration) {
+        self.channel.extend_leases(pause);
+        self.clients.values_mut().for_each(|client| client.since += pause);
+        self.link.paths.values_mut().for_each(|path| path.alone_since += pause);
+        self.mqtt_extend_keep_alive(pause);
     }
 
     /// Disconnects programs whose lease ran out: the channel has removed their topics and subscriptions,
