@@ -7,8 +7,9 @@
 //! has connected but not sent its greeting within that time is disconnected, and earlier if another program
 //! needs its place. A program whose token has expired is disconnected, too.
 //!
-//! A timeout counts only time in which the broker runs. After a pause (SIGSTOP, a frozen container, a suspended
-//! host) the frames of the pause still wait in the sockets, so silence in it says nothing about the programs.
+//! A timeout counts only time in which the broker runs. After a pause (SIGSTOP, a frozen container, a
+//! suspended host) the frames of the pause still wait in the sockets, so silence in it says nothing about the
+//! programs.
 //!
 //! Cost: a scan of all paths and programs once a second, and one of all parties after a pause.
 
@@ -24,8 +25,8 @@ use unisono_linux::clock::{Duration, Instant};
 /// Time between two scans for idle programs and destinations. The timeouts last seconds, so a scan every
 /// second enforces them almost on time.
 const CHECK_INTERVAL: Duration = Duration::SECOND;
-/// Minimum time between two calls that counts as a pause of the broker. An idle server calls every 100 ms, and
-/// one that is preempted on a busy host comes 60 ms late.
+/// Minimum time between two calls that counts as a pause of the broker. An idle server calls every 100 ms,
+/// and one that is preempted on a busy host comes 60 ms late.
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 /// Time for which a program keeps its place without a greeting while other programs wait for one. A greeting
 /// over TLS needs three round trips, and one lost packet costs a second (RFC 6298).
