@@ -3,6 +3,7 @@
 mod advise;
 mod barrier;
 mod documents;
+mod events_crowd;
 mod events_log;
 mod events_reload;
 mod events_web;

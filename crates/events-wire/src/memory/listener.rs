@@ -3,13 +3,19 @@
 
 use super::MemoryTransport;
 use super::doorbell::GREETING;
+use super::transport::MAX_OFFERED_DESCRIPTORS;
 use crate::transport::{
     AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, StreamTransport, Taken,
     TransportError, TransportListener, accept,
 };
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Descriptors that a program that shares memory needs besides its socket: a second one for the socket, two
+/// for each ring, one for a moment, and those of its offers.
+const MAX_DESCRIPTORS: usize = 6 + MAX_OFFERED_DESCRIPTORS;
 
 /// A listening Unix socket to which programs of this host connect.
 #[derive(Debug)]
@@ -31,8 +37,11 @@ impl LocalListener {
 
 impl TransportListener for LocalListener {
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
+        // a program that finds no room waits in the kernel's queue, and is not closed for lack of descriptors
+        let reserve: io::Result<_> = (0..MAX_DESCRIPTORS).map(|_| self.socket.try_clone()).collect();
+        let reserve = reserve.map_err(TransportError::Failed)?;
         let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
-        Ok(Some((Box::new(UnsettledTransport { socket, largest: self.largest }), peer)))
+        Ok(Some((Box::new(UnsettledTransport { socket, largest: self.largest, reserve }), peer)))
     }
 }
 
@@ -47,6 +56,8 @@ impl AsFd for LocalListener {
 struct UnsettledTransport {
     socket: OwnedFd,
     largest: usize,
+    /// Placeholders for the descriptors that the transport will need.
+    reserve: Vec<OwnedFd>,
 }
 
 impl FrameTransport for UnsettledTransport {
@@ -78,10 +89,12 @@ impl FrameTransport for UnsettledTransport {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
+        let mut reserve = std::mem::take(&mut self.reserve);
+        reserve.truncate(MAX_OFFERED_DESCRIPTORS);
         let socket = self.socket.try_clone().map_err(TransportError::Failed)?;
         // a program that shares memory sends these four bytes in one piece
         Ok(Some(match first {
-            GREETING => Box::new(MemoryTransport::new(socket, self.largest)?),
+            GREETING => Box::new(MemoryTransport::new(socket, self.largest)?.with_reserve(reserve)),
             _ => Box::new(StreamTransport::new(socket, self.largest)?),
         }))
     }

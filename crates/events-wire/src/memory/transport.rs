@@ -95,6 +95,9 @@ struct IncomingRings {
     long: MemoryConsumer,
 }
 
+/// Descriptors of both offers of an end.
+pub(super) const MAX_OFFERED_DESCRIPTORS: usize = 4;
+
 /// One end of a connection over shared memory.
 #[derive(Debug)]
 pub struct MemoryTransport {
@@ -105,6 +108,8 @@ pub struct MemoryTransport {
     offered: Option<MemoryConsumer>,
     /// The other end's rings, once both offers have arrived.
     incoming: Option<IncomingRings>,
+    /// Placeholders for the descriptors of the other end's offers.
+    reserve: Vec<OwnedFd>,
     /// The last incoming frame, if it was copied.
     copy: Vec<u8>,
     /// Whether the other end is closed.
@@ -228,6 +233,12 @@ impl MemoryTransport {
         Ok(Self::over((doorbell, Role::Listens), outgoing, None))
     }
 
+    /// Holds descriptors until the other end's offers come: the kernel discards passed descriptors for which
+    /// the process has no room.
+    pub(super) fn with_reserve(self, reserve: Vec<OwnedFd>) -> Self {
+        Self { reserve, ..self }
+    }
+
     /// Makes the connecting end, whose frames are as large as the other end allows. Waits for the other end's
     /// two offers, at most ten seconds for each.
     ///
@@ -264,6 +275,7 @@ impl MemoryTransport {
             outgoing,
             offered,
             incoming,
+            reserve: Vec::new(),
             copy,
             gone: false,
             until_poll: 0,
@@ -276,6 +288,12 @@ impl MemoryTransport {
     /// Reads from the socket: the other end's offers, its wake-ups, or the end of the connection.
     fn poll_socket(&mut self) -> Result<(), TransportError> {
         self.until_poll = POLL_EVERY;
+        if !self.reserve.is_empty() {
+            if !readable([self.doorbell.as_fd()], Some(Duration::ZERO))?[0] {
+                return Ok(());
+            }
+            self.reserve.clear();
+        }
         while self.incoming.is_none() {
             match MemoryOffer::receive(&self.doorbell).map_err(failed) {
                 Ok(Some(offer)) => self.accept(offer)?,
