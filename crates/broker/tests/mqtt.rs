@@ -143,26 +143,6 @@ fn a_quality_2_message_that_comes_twice_is_published_once() {
 }
 
 #[test]
-fn a_payload_beyond_the_limit_is_never_confirmed() {
-    with_broker(|at| {
-        let mut reader = Raw::connect(at.mqtt, V5, "reader");
-        reader.subscribe(1, "q", 1);
-        let large = vec![b'x'; (4 << 20) + 1];
-        for qos in [1, 2] {
-            let mut writer = Raw::connect(at.mqtt, V5, "writer");
-            // PUBACK and PUBREC have no code 0x95
-            assert_eq!(writer.publish_code("q", &large, qos), 0x97, "quota exceeded");
-            let mut writer = Raw::connect(at.mqtt, V311, "old writer");
-            writer.send_message("q", &large, qos);
-            assert!(writer.ends_silently(), "a confirmation of MQTT 3.1.1 always means success");
-        }
-        let mut writer = Raw::connect(at.mqtt, V311, "old writer");
-        writer.publish("q", b"small", 1, false);
-        assert_eq!(&*reader.message().payload, b"small");
-    });
-}
-
-#[test]
 fn one_message_that_a_client_cannot_take_does_not_hold_up_those_behind_it() {
     with_broker(|at| {
         let mut reader = Raw::open(at.mqtt, V5).with_largest("reader", 100);

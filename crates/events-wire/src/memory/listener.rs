@@ -3,7 +3,6 @@
 
 use super::MemoryTransport;
 use super::doorbell::GREETING;
-use super::transport::MAX_OFFERED_DESCRIPTORS;
 use crate::transport::{
     AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, StreamTransport, Taken,
     TransportError, TransportListener, accept,
@@ -13,6 +12,8 @@ use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// Descriptors of both offers of a program.
+const MAX_OFFERED_DESCRIPTORS: usize = 4;
 /// Descriptors that a program that shares memory needs besides its socket: a second one for the socket, two
 /// for each ring, one for a moment, and those of its offers.
 const MAX_DESCRIPTORS: usize = 6 + MAX_OFFERED_DESCRIPTORS;
@@ -94,7 +95,11 @@ impl FrameTransport for UnsettledTransport {
         let socket = self.socket.try_clone().map_err(TransportError::Failed)?;
         // a program that shares memory sends these four bytes in one piece
         Ok(Some(match first {
-            GREETING => Box::new(MemoryTransport::new(socket, self.largest)?.with_reserve(reserve)),
+            GREETING => {
+                let mut shared = MemoryTransport::new(socket, self.largest)?;
+                shared.reserve = reserve;
+                Box::new(shared)
+            }
             _ => Box::new(StreamTransport::new(socket, self.largest)?),
         }))
     }

@@ -95,9 +95,6 @@ struct IncomingRings {
     long: MemoryConsumer,
 }
 
-/// Descriptors of both offers of an end.
-pub(super) const MAX_OFFERED_DESCRIPTORS: usize = 4;
-
 /// One end of a connection over shared memory.
 #[derive(Debug)]
 pub struct MemoryTransport {
@@ -108,8 +105,9 @@ pub struct MemoryTransport {
     offered: Option<MemoryConsumer>,
     /// The other end's rings, once both offers have arrived.
     incoming: Option<IncomingRings>,
-    /// Placeholders for the descriptors of the other end's offers.
-    reserve: Vec<OwnedFd>,
+    /// Placeholders for the descriptors of the other end's offers: the kernel discards passed descriptors for
+    /// which the process has no room.
+    pub(super) reserve: Vec<OwnedFd>,
     /// The last incoming frame, if it was copied.
     copy: Vec<u8>,
     /// Whether the other end is closed.
@@ -231,12 +229,6 @@ impl MemoryTransport {
         let doorbell = Doorbell::new(socket);
         let outgoing = OutgoingRings::offer(largest, &doorbell)?;
         Ok(Self::over((doorbell, Role::Listens), outgoing, None))
-    }
-
-    /// Holds descriptors until the other end's offers come: the kernel discards passed descriptors for which
-    /// the process has no room.
-    pub(super) fn with_reserve(self, reserve: Vec<OwnedFd>) -> Self {
-        Self { reserve, ..self }
     }
 
     /// Makes the connecting end, whose frames are as large as the other end allows. Waits for the other end's
