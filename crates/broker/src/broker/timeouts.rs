@@ -25,9 +25,6 @@ use unisono_linux::clock::{Duration, Instant};
 /// Time between two scans for idle programs and destinations. The timeouts last seconds, so a scan every
 /// second enforces them almost on time.
 const CHECK_INTERVAL: Duration = Duration::SECOND;
-/// Minimum time between two calls that counts as a pause of the broker. An idle server calls every 100 ms,
-/// and one that is preempted on a busy host comes 60 ms late.
-const MIN_PAUSE: Duration = Duration::from_millis(250);
 /// Time for which a program keeps its place without a greeting while other programs wait for one. A greeting
 /// over TLS needs three round trips, and one lost packet costs a second (RFC 6298).
 const GREETING: Duration = Duration::from_secs(3);
@@ -40,6 +37,8 @@ pub(super) struct BrokerTimers {
     next_check: Instant,
     /// The time of the last call.
     last_call: Instant,
+    /// A longer time between two calls is a pause of the broker.
+    max_call_interval: Option<Duration>,
     /// The last result of [`EventChannel::lapses`](unisono_eventchannel::EventChannel::lapses).
     lapses: u64,
 }
@@ -52,6 +51,12 @@ impl Broker {
         }
     }
 
+    /// Tells that the caller calls at least this often. A longer time between two calls is then a pause of
+    /// the broker's process, which no timeout of a silent client counts.
+    pub fn expect_calls_within(&mut self, longest: Duration) {
+        self.timers.max_call_interval = Some(longest);
+    }
+
     /// Enforces the timeouts at most once a second. Each call also advances the audit trail and forgets
     /// retired topics.
     pub(super) fn run_timers(&mut self, now: Instant) {
@@ -60,7 +65,7 @@ impl Broker {
         }
         self.forget_retired();
         let since_last = now - std::mem::replace(&mut self.timers.last_call, now);
-        if since_last >= MIN_PAUSE {
+        if self.timers.max_call_interval.is_some_and(|longest| since_last > longest) {
             self.extend_timeouts(since_last);
         }
         if now < self.timers.next_check {
