@@ -8,6 +8,7 @@ use crate::gang_simulate;
 use crate::gang_table;
 use crate::help::{Completed, owned};
 use crate::machine_output;
+use crate::separators;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -213,24 +214,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Refuses `:`, `::` and `::::` as an argument if no `:::` separates programs, because a program hardly ever
-/// has such an argument.
-fn check_separators(commands: &[OsString]) -> Result<(), Failure> {
-    let looks_like_one = |word: &&OsString| matches!(word.to_str(), Some("::" | "::::" | ":"));
-    if commands.iter().any(|word| word == ":::") {
-        return Ok(());
-    }
-    match commands.iter().find(looks_like_one).and_then(|word| word.to_str()) {
-        Some(word) => Err(Failure::Usage(format!(
-            "there is one program with the argument `{word}`; did you mean `:::`, which separates programs? If not, \
-             hide it from this command: sh -c 'PROGRAM {word}'"
-        ))),
-        None => Ok(()),
-    }
-}
-
 fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
-    check_separators(&args.commands)?;
+    separators::check(&args.commands)?;
     let commands: Vec<Vec<OsString>> =
         args.commands.split(|word| word == ":::").map(<[OsString]>::to_vec).collect();
     let weights = if args.weights.is_empty() { vec![1; commands.len()] } else { args.weights };

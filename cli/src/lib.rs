@@ -45,6 +45,7 @@ mod output;
 mod queue;
 mod report;
 mod run;
+mod separators;
 mod service;
 mod study;
 mod text_file;

@@ -110,13 +110,15 @@ fn what_is_not_running_has_one_exit_code() {
 
 #[test]
 fn two_colons_between_programs_are_asked_about() {
-    for word in ["::", "::::"] {
-        let output = unisono(&["gang", "run", "--unprivileged", "--", "true", word, "true"])
-            .output()
-            .expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("did you mean `:::`"), "{said}");
+    let commands: [&[&str]; 3] = [&["gang", "run", "--unprivileged"], &["fit"], &["advise", "--for", "1s"]];
+    for command in commands {
+        for word in ["::", "::::"] {
+            let words = [command, &["--", "true", word, "true"]].concat();
+            let output = unisono(&words).output().expect("it starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+            assert!(said.contains("did you mean `:::`"), "{words:?}: {said}");
+        }
     }
 }
 

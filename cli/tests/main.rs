@@ -2,6 +2,7 @@
 
 mod advise;
 mod barrier;
+mod events_crowd;
 mod events_log;
 mod events_reload;
 mod events_web;

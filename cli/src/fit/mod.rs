@@ -5,6 +5,7 @@ mod oci;
 use crate::exit::{self, Failure};
 use crate::machine_output;
 use crate::output;
+use crate::separators;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,7 @@ pub(crate) fn parse_programs(
     words: &[OsString],
     command: &str,
 ) -> anyhow::Result<Vec<(Vec<OsString>, ProgramTraits)>> {
+    separators::check(words)?;
     let commands: Vec<&[OsString]> = words.split(|word| word == ":::").collect();
     if commands.iter().any(|command| command.is_empty()) {
         let text =

@@ -1,6 +1,7 @@
 //! Bad input that no client library sends: the broker tells the sender the fault and counts it, and no other
 //! program is affected. `events.rs` and `mqtt.rs` have the faults that libraries can send.
 
+use crate::common::mqtt::{Raw, V5, V311};
 use crate::common::watchdog::{while_serving, within_a_minute};
 use crate::common::{broker, event, with_broker};
 use std::io::{Read, Write};
@@ -342,5 +343,25 @@ fn a_consumer_with_too_many_patterns_or_a_bad_one_to_leave_out_is_refused() {
         assert!(said.contains("`a/#/b`: column 3"), "{said}");
         client.subscribe(&leaving_out(vec![except("a/#")])).expect("it fits");
         assert_eq!(client.statistics().expect("it goes on").refused, 2);
+    });
+}
+
+#[test]
+fn a_payload_beyond_the_limit_is_never_confirmed() {
+    with_broker(|at| {
+        let mut reader = Raw::connect(at.mqtt, V5, "reader");
+        reader.subscribe(1, "q", 1);
+        let large = vec![b'x'; (4 << 20) + 1];
+        for qos in [1, 2] {
+            let mut writer = Raw::connect(at.mqtt, V5, "writer");
+            // PUBACK and PUBREC have no code 0x95
+            assert_eq!(writer.publish_code("q", &large, qos), 0x97, "quota exceeded");
+            let mut writer = Raw::connect(at.mqtt, V311, "old writer");
+            writer.send_message("q", &large, qos);
+            assert!(writer.ends_silently(), "a confirmation of MQTT 3.1.1 always means success");
+        }
+        let mut writer = Raw::connect(at.mqtt, V311, "old writer");
+        writer.publish("q", b"small", 1, false);
+        assert_eq!(&*reader.message().payload, b"small");
     });
 }

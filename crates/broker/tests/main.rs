@@ -33,6 +33,7 @@ mod names;
 mod order;
 mod path_sockets;
 mod paths;
+mod pauses;
 mod peers;
 mod permissions;
 mod places;

@@ -150,7 +150,7 @@ fn an_mqtt_client_has_the_permissions_of_its_user() {
         client.subscribe(2, "line1/a", 0);
         assert_eq!(client.subscribe_code(3, "line1/b", 1), 0x97, "a second queue is too much memory");
         assert_eq!(client.publish_code("line2/a", b"x", 1), 0x87);
-        assert_eq!(client.publish_code("line1/a", b"large", 1), 0x95);
+        assert_eq!(client.publish_code("line1/a", b"large", 1), 0x97);
         client.publish("line1/a", b"fits", 0, false);
         assert_eq!(&*client.message().payload, b"fits");
     });

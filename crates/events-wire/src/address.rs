@@ -5,7 +5,7 @@
 use crate::tls::{CertifiedFiles, TlsClient, TlsError};
 use std::fmt;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use unisono_linux::private_directory::{PrivateDirectory, temporary_directory};
@@ -135,7 +135,7 @@ pub enum AddressError {
         "`{text}` is no address: {why}; write a path such as /run/user/1000/events, tcp:127.0.0.1:7400, tls:HOST:7401?authority=FILE, or udp:HOST:7402?authority=FILE"
     )]
     Invalid { text: String, why: String },
-    /// `HOST:PORT` or a port without a scheme, which could also be the name of a file.
+    /// A host, a port or both without a scheme, which could also be the name of a file.
     #[error(
         "`{text}` may be a host with a port or a socket's path; write {} for TCP, or ./{text} for a socket of that name",
         tcp_spelling(text)
@@ -143,10 +143,11 @@ pub enum AddressError {
     HostAndPort { text: String },
 }
 
-/// Returns whether a text without a scheme may be meant as a host, a port or both: it contains a colon or
-/// only digits, and no `/`.
+/// Returns whether a text without a scheme may be meant as a host, a port or both: it contains no `/`, and a
+/// colon, only digits, an address or this host's name for itself.
 fn looks_like_host_and_port(text: &str) -> bool {
-    !text.contains('/') && (text.contains(':') || text.bytes().all(|b| b.is_ascii_digit()))
+    let is_host = || text == "localhost" || text.parse::<Ipv4Addr>().is_ok();
+    !text.contains('/') && (text.contains(':') || text.bytes().all(|b| b.is_ascii_digit()) || is_host())
 }
 
 /// Returns the address by TCP that a text without a scheme seems to mean. A missing host becomes this host,
@@ -283,6 +284,8 @@ mod tests {
             ("7400", "tcp:127.0.0.1:7400"),
             ("*:7400", "tcp:0.0.0.0:7400"),
             ("::1", "tcp:[::1]:PORT"),
+            ("127.0.0.1", "tcp:127.0.0.1:PORT"),
+            ("localhost", "tcp:localhost:PORT"),
             ("localhost:", "tcp:localhost:PORT"),
             ("localhost:http", "tcp:localhost:PORT"),
             ("localhost:99999", "tcp:localhost:PORT"),
@@ -297,7 +300,6 @@ mod tests {
                 assert!(tcp.parse::<BrokerAddress>().is_ok(), "{tcp}");
             }
         }
-        assert_eq!(tcp_spelling("localhost"), "tcp:localhost:PORT");
     }
 
     #[test]

@@ -16,7 +16,8 @@ pub enum Error {
     /// adds its command to the message.
     #[error("{error}")]
     Hinted { error: Box<Error>, hint: GangHint },
-    #[error("cannot start {program:?}: {source}; is its name right? look for it: command -v {program}")]
+    /// The program's file was found before.
+    #[error("cannot start {program}: {}", start_problem(source))]
     Start { program: String, source: io::Error },
     #[error("{}; {}", .0, next_step(&.0.source))]
     Group(#[from] unisono_linux::cgroup::Error),
@@ -41,6 +42,13 @@ pub enum GangHint {
 impl Error {
     pub(crate) fn hinting(self, hint: GangHint) -> Self {
         Self::Hinted { error: Box::new(self), hint }
+    }
+}
+
+fn start_problem(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::NotFound => "the interpreter that it names does not exist".to_owned(),
+        _ => format!("{source}; {}", next_step(source)),
     }
 }
 

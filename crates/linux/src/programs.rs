@@ -1,5 +1,6 @@
 //! Programs on `PATH`.
 
+use crate::Errno;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,10 +30,13 @@ pub fn executable(name: &Path) -> io::Result<PathBuf> {
         true => name.to_owned(),
         false => on_path(&name.to_string_lossy()).ok_or(io::ErrorKind::NotFound)?,
     };
-    match fs::metadata(&file)?.is_dir() {
-        true => Err(io::ErrorKind::IsADirectory.into()),
-        false if !is_executable(&file) => Err(io::ErrorKind::PermissionDenied.into()),
-        false => Ok(file),
+    let metadata = fs::metadata(&file)?;
+    match (metadata.is_dir(), metadata.is_file()) {
+        (true, _) => Err(io::ErrorKind::IsADirectory.into()),
+        // whoever reads a named pipe waits for its writer
+        (_, false) => Err(Errno::NOEXEC.into()),
+        _ if !is_executable(&file) => Err(io::ErrorKind::PermissionDenied.into()),
+        _ => Ok(file),
     }
 }
 
@@ -61,6 +65,19 @@ fn is_executable(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_regular_file_is_a_program() {
+        let place = tempfile::tempdir().expect("a directory");
+        let pipe = place.path().join("pipe");
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+        let error = executable(&pipe).expect_err("a pipe is no program");
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::NOEXEC));
+        let error = executable(place.path()).expect_err("a directory is no program");
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        assert!(executable(Path::new("sh")).is_ok());
+    }
 
     #[test]
     fn of_compilers_that_name_their_version_the_highest_is_taken() {

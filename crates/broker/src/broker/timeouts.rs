@@ -7,7 +7,11 @@
 //! has connected but not sent its greeting within that time is disconnected, and earlier if another program
 //! needs its place. A program whose token has expired is disconnected, too.
 //!
-//! Cost: a scan of all paths and programs once a second.
+//! A timeout counts only time in which the broker runs. After a pause (SIGSTOP, a frozen container, a
+//! suspended host) the frames of the pause still wait in the sockets, so silence in it says nothing about the
+//! programs.
+//!
+//! Cost: a scan of all paths and programs once a second, and one of all parties after a pause.
 
 use super::paths::PathState;
 use super::{Broker, ConnectedClient, Outlet};
@@ -31,6 +35,10 @@ pub(super) const NOT_AUTHORIZED: u8 = 0x87;
 pub(super) struct BrokerTimers {
     /// When to check next for idle programs and destinations.
     next_check: Instant,
+    /// The time of the last call.
+    last_call: Instant,
+    /// A longer time between two calls is a pause of the broker.
+    max_call_interval: Option<Duration>,
     /// The last result of [`EventChannel::lapses`](unisono_eventchannel::EventChannel::lapses).
     lapses: u64,
 }
@@ -43,6 +51,12 @@ impl Broker {
         }
     }
 
+    /// Tells that the caller calls at least this often. A longer time between two calls is then a pause of
+    /// the broker's process, which no timeout of a silent client counts.
+    pub fn expect_calls_within(&mut self, longest: Duration) {
+        self.timers.max_call_interval = Some(longest);
+    }
+
     /// Enforces the timeouts at most once a second. Each call also advances the audit trail and forgets
     /// retired topics.
     pub(super) fn run_timers(&mut self, now: Instant) {
@@ -50,6 +64,10 @@ impl Broker {
             trail.advance(now);
         }
         self.forget_retired();
+        let since_last = now - std::mem::replace(&mut self.timers.last_call, now);
+        if self.timers.max_call_interval.is_some_and(|longest| since_last > longest) {
+            self.extend_timeouts(since_last);
+        }
         if now < self.timers.next_check {
             return;
         }
@@ -85,6 +103,14 @@ impl Broker {
             self.end(now, id, &MqttFault::new(NOT_AUTHORIZED, why));
         }
         self.mqtt_run_timers(now);
+    }
+
+    /// Extends the timeouts of silent peers by a pause of the broker.
+    fn extend_timeouts(&mut self, pause: Duration) {
+        self.channel.extend_leases(pause);
+        self.clients.values_mut().for_each(|client| client.since += pause);
+        self.link.paths.values_mut().for_each(|path| path.alone_since += pause);
+        self.mqtt_extend_keep_alive(pause);
     }
 
     /// Disconnects programs whose lease ran out: the channel has removed their topics and subscriptions,

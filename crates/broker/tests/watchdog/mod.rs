@@ -25,9 +25,19 @@ pub(crate) fn within_a_minute(work: impl FnOnce() + Send + 'static) {
 
 /// Runs a test while the broker serves on another thread, which ends even if the test panics.
 pub(crate) fn while_serving(server: &mut Server, test: impl FnOnce()) {
+    while_pausing(server, &|| {}, test);
+}
+
+/// Does the same as [`while_serving`]; the broker's thread calls `pause` between turns.
+pub(crate) fn while_pausing(server: &mut Server, pause: &(dyn Fn() + Sync), test: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+        let serving = scope.spawn(|| {
+            server.serve(&|| {
+                pause();
+                stop.load(Ordering::Relaxed)
+            })
+        });
         let outcome = catch_unwind(AssertUnwindSafe(test));
         stop.store(true, Ordering::Relaxed);
         serving.join().expect("it does not panic").expect("it serves");

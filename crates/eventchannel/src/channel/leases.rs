@@ -155,6 +155,14 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
+    /// Extends all leases by a time in which the caller did not run, and so noticed no sign of life.
+    pub fn extend_leases(&mut self, by: Duration) {
+        let of_suppliers = self.suppliers.values_mut().filter_map(|state| state.lease.as_mut());
+        for lease in of_suppliers.chain(self.leases.values_mut()) {
+            lease.renewed += by;
+        }
+    }
+
     /// Begins a lease.
     pub(super) fn lease(
         &mut self,

@@ -9,7 +9,14 @@ use crate::transport::{
 };
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Descriptors of both offers of a program.
+const MAX_OFFERED_DESCRIPTORS: usize = 4;
+/// Descriptors that a program that shares memory needs besides its socket: a second one for the socket, two
+/// for each ring, one for a moment, and those of its offers.
+const MAX_DESCRIPTORS: usize = 6 + MAX_OFFERED_DESCRIPTORS;
 
 /// A listening Unix socket to which programs of this host connect.
 #[derive(Debug)]
@@ -31,8 +38,11 @@ impl LocalListener {
 
 impl TransportListener for LocalListener {
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
+        // a program that finds no room waits in the kernel's queue, and is not closed for lack of descriptors
+        let reserve: io::Result<_> = (0..MAX_DESCRIPTORS).map(|_| self.socket.try_clone()).collect();
+        let reserve = reserve.map_err(TransportError::Failed)?;
         let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
-        Ok(Some((Box::new(UnsettledTransport { socket, largest: self.largest }), peer)))
+        Ok(Some((Box::new(UnsettledTransport { socket, largest: self.largest, reserve }), peer)))
     }
 }
 
@@ -47,6 +57,8 @@ impl AsFd for LocalListener {
 struct UnsettledTransport {
     socket: OwnedFd,
     largest: usize,
+    /// Placeholders for the descriptors that the transport will need.
+    reserve: Vec<OwnedFd>,
 }
 
 impl FrameTransport for UnsettledTransport {
@@ -78,10 +90,16 @@ impl FrameTransport for UnsettledTransport {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
+        let mut reserve = std::mem::take(&mut self.reserve);
+        reserve.truncate(MAX_OFFERED_DESCRIPTORS);
         let socket = self.socket.try_clone().map_err(TransportError::Failed)?;
         // a program that shares memory sends these four bytes in one piece
         Ok(Some(match first {
-            GREETING => Box::new(MemoryTransport::new(socket, self.largest)?),
+            GREETING => {
+                let mut shared = MemoryTransport::new(socket, self.largest)?;
+                shared.reserve = reserve;
+                Box::new(shared)
+            }
             _ => Box::new(StreamTransport::new(socket, self.largest)?),
         }))
     }

@@ -105,6 +105,9 @@ pub struct MemoryTransport {
     offered: Option<MemoryConsumer>,
     /// The other end's rings, once both offers have arrived.
     incoming: Option<IncomingRings>,
+    /// Placeholders for the descriptors of the other end's offers: the kernel discards passed descriptors for
+    /// which the process has no room.
+    pub(super) reserve: Vec<OwnedFd>,
     /// The last incoming frame, if it was copied.
     copy: Vec<u8>,
     /// Whether the other end is closed.
@@ -264,6 +267,7 @@ impl MemoryTransport {
             outgoing,
             offered,
             incoming,
+            reserve: Vec::new(),
             copy,
             gone: false,
             until_poll: 0,
@@ -276,6 +280,12 @@ impl MemoryTransport {
     /// Reads from the socket: the other end's offers, its wake-ups, or the end of the connection.
     fn poll_socket(&mut self) -> Result<(), TransportError> {
         self.until_poll = POLL_EVERY;
+        if !self.reserve.is_empty() {
+            if !readable([self.doorbell.as_fd()], Some(Duration::ZERO))?[0] {
+                return Ok(());
+            }
+            self.reserve.clear();
+        }
         while self.incoming.is_none() {
             match MemoryOffer::receive(&self.doorbell).map_err(failed) {
                 Ok(Some(offer)) => self.accept(offer)?,

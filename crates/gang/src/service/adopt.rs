@@ -25,6 +25,7 @@ use unisono_linux::clock::{self, Instant};
 use unisono_linux::local_socket::own_user;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_list::{self, ListedProcess};
+use unisono_linux::process_stat::ProcessStat;
 
 /// Maximum rounds of searching for processes that were started while others were moved. Each round is shorter
 /// than the one before, unless the program starts processes without end.
@@ -319,6 +320,7 @@ fn scan_process(
     hierarchy: &CgroupHierarchy,
 ) -> std::result::Result<TargetScan, GangRefusal> {
     let gone = |_| bad(format!("there is no process {number}, or it is another one by now"));
+    check_runs_programs(number, started)?;
     let process = PinnedProcess::identified(number, started).map_err(gone)?;
     let group = hierarchy.group_of(process.thread()).map_err(host)?;
     if let Some(whose) = scheduler_in(group.path()) {
@@ -329,6 +331,23 @@ fn scan_process(
     let scan = Some(FamilyScan::begin());
     let (processes, groups, owners) = (Vec::new(), Vec::new(), BTreeSet::new());
     Ok(TargetScan { group, leader: Some(process), name, owners, scan, processes, groups, groups_seen: 0 })
+}
+
+/// Refuses a process that cannot run a program: it belongs to the kernel, or has ended.
+fn check_runs_programs(number: u32, started: u64) -> std::result::Result<(), GangRefusal> {
+    match ProcessStat::read(number).filter(|stat| stat.started == started) {
+        Some(stat) if stat.is_kernel => {
+            Err(bad(format!("process {number} is a thread of the kernel, which no gang can stop")))
+        }
+        Some(stat) if stat.state == 'Z' => {
+            let text = format!(
+                "process {number} has ended (a zombie: process {} has not asked for its exit code)",
+                stat.parent
+            );
+            Err(bad(text))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<TargetScan, GangRefusal> {
@@ -418,5 +437,33 @@ pub fn is_over(home: &GangHome) -> bool {
     match home {
         GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),
         GangHome::Borrowed(group) => !group.path().exists(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn refusal(number: u32) -> Option<String> {
+        let stat = ProcessStat::read(number)?;
+        check_runs_programs(number, stat.started).err().map(|refusal| refusal.message)
+    }
+
+    #[test]
+    fn a_zombie_and_a_thread_of_the_kernel_are_refused_with_the_reason() {
+        assert_eq!(refusal(std::process::id()), None);
+        let mut child = Command::new("true").spawn().expect("it starts");
+        while ProcessStat::read(child.id()).is_some_and(|stat| stat.state != 'Z') {
+            std::thread::yield_now();
+        }
+        let said = refusal(child.id()).expect("a zombie runs nothing");
+        assert!(said.contains("has ended") && said.contains(&std::process::id().to_string()), "{said}");
+        child.wait().expect("it has ended");
+        // a container has no thread of the kernel among its processes
+        if ProcessStat::read(2).is_some_and(|stat| stat.is_kernel) {
+            let said = refusal(2).expect("no gang can stop it");
+            assert!(said.contains("a thread of the kernel"), "{said}");
+        }
     }
 }

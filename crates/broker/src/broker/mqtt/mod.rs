@@ -546,6 +546,11 @@ impl Broker {
         }
     }
 
+    /// Extends the time until each client's next packet by a pause of the broker.
+    pub(super) fn mqtt_extend_keep_alive(&mut self, pause: Duration) {
+        self.mqtt.sessions.values_mut().for_each(|session| session.last_packet += pause);
+    }
+
     /// Ends expired sessions and connections; called once a second.
     pub(super) fn mqtt_run_timers(&mut self, now: Instant) {
         self.mqtt.wills.retain(|_, budget| !budget.is_whole(now));

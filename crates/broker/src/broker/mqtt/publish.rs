@@ -26,8 +26,8 @@ pub(super) enum MqttRefusal {
     Refused(MqttReason, String),
     /// The message is not valid for any broker.
     Broken(MqttFault),
-    /// The log does not accept the message.
-    NotKept(String),
+    /// The message is too large, or the log does not accept it.
+    NotTaken(String),
 }
 
 impl Broker {
@@ -92,7 +92,7 @@ impl Broker {
                 (reason, Some(text))
             }
             Err(MqttRefusal::Broken(fault)) => return Err(fault),
-            Err(MqttRefusal::NotKept(text)) => {
+            Err(MqttRefusal::NotTaken(text)) => {
                 self.counters.refused += 1;
                 self.audit_publish_refused(client, name, &text);
                 // in MQTT 3.1.1, which has no reason codes, each PUBACK and PUBREC is a confirmation
@@ -206,7 +206,7 @@ impl Broker {
                 Ok(_) => None,
                 // a consumer whose queue is full does not block a dead client's will
                 Err(MqttRefusal::Blocked) => Some("the queue of a consumer is full".to_owned()),
-                Err(MqttRefusal::Refused(_, text) | MqttRefusal::NotKept(text)) => Some(text),
+                Err(MqttRefusal::Refused(_, text) | MqttRefusal::NotTaken(text)) => Some(text),
                 Err(MqttRefusal::Broken(fault)) => Some(fault.text),
             },
         };
@@ -248,7 +248,7 @@ impl Broker {
                 session.grant.size
             );
             self.access.count(RefusalKind::Size);
-            return Err(MqttRefusal::Refused(MqttReason::TooLarge, text));
+            return Err(MqttRefusal::NotTaken(text));
         }
         let mut body = EventBody::new(message.payload, None);
         body.origin = message.origin.clone();
@@ -270,12 +270,13 @@ impl Broker {
             Err(PublishError::Full { .. }) => Err(MqttRefusal::Blocked),
             Err(PublishError::NotKept { reason }) => {
                 self.access.count(RefusalKind::Log);
-                Err(MqttRefusal::NotKept(reason))
+                Err(MqttRefusal::NotTaken(reason))
             }
             Err(error) => {
                 self.access.count(RefusalKind::from(&error));
                 let reason = match error {
-                    PublishError::TooLarge { .. } => MqttReason::TooLarge,
+                    // MQTT 5 has no code 0x95 in PUBACK and PUBREC
+                    PublishError::TooLarge { .. } => return Err(MqttRefusal::NotTaken(error.to_string())),
                     PublishError::KeptFull { .. } | PublishError::TooFast { .. } => MqttReason::TooMuch,
                     _ => MqttReason::Refused,
                 };
