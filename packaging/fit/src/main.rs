@@ -16,6 +16,8 @@ mod machine_output;
 #[path = "../../../cli/src/output.rs"]
 #[allow(dead_code, reason = "this program has one command of those that print")]
 mod output;
+#[path = "../../../cli/src/separators.rs"]
+mod separators;
 
 use clap::Parser;
 
