@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn each_advice_ends_with_the_price_and_names_waiting_threads_only_where_some_wait() {
-        let free = Some(BystanderLoss { had: 1.0, keep: 0.98, gained: 0.5 });
+        let free = Some(BystanderLoss { had: 1.0, keep: 0.98, gained: 0.5, counting_error: 0.0 });
         let mut gangs = advice(AdviceVerdict::Gang, free);
         assert_eq!(
             sentence(&trials(9), &gangs),
@@ -391,7 +391,10 @@ mod tests {
         );
         gangs.threads_wait = true;
         assert!(sentence(&trials(9), &gangs).starts_with("Threads of a program wait for threads"));
-        let paid = advice(AdviceVerdict::Gang, Some(BystanderLoss { had: 1.8, keep: 0.2, gained: 1.6 }));
+        let paid = advice(
+            AdviceVerdict::Gang,
+            Some(BystanderLoss { had: 1.8, keep: 0.2, gained: 1.6, counting_error: 0.0 }),
+        );
         assert!(sentence(&trials(9), &paid).ends_with(" Others pay: they keep 0.2 of 1.8 processors."));
         let short = advice(AdviceVerdict::Gang, None);
         assert!(sentence(&trials(9), &short).ends_with("too short to say what others lose."));
@@ -404,7 +407,7 @@ mod tests {
         nothing.selfish = Some(SelfishRemedy {
             remedy: TriedRemedy::Gangs,
             gain: Estimate { value: 4.79, low: 4.5, high: 5.0, n: 9, level: 0.95 },
-            bystanders: BystanderLoss { had: 1.8, keep: 0.2, gained: 1.6 },
+            bystanders: BystanderLoss { had: 1.8, keep: 0.2, gained: 1.6, counting_error: 0.0 },
         });
         let said = sentence(&trials(9), &nothing);
         assert!(

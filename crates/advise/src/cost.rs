@@ -32,6 +32,10 @@ const MIN_LOSS: f64 = 0.1;
 /// The minimum sum of the runs' seconds from which the use of other programs is computed: 20 ticks of 10 ms.
 const MIN_SUM_S: f64 = 0.2;
 
+/// The kernel counts the machine's time in ticks of this many seconds, so the start and the end of a run are
+/// wrong by up to a tick for each busy processor.
+const TICK_S: f64 = 0.01;
+
 /// The maximum factor between fair time and time: beyond it, the bystanders lost all that the programs used.
 const MAX_FACTOR: f64 = 1_000.0;
 
@@ -44,6 +48,8 @@ pub struct BystanderLoss {
     /// Processors that the programs used beyond those under plain Linux, an upper bound on those that they
     /// took.
     pub gained: f64,
+    /// The standard error of `had - keep` that comes from counting in ticks, at most.
+    pub counting_error: f64,
 }
 
 impl BystanderLoss {
@@ -51,13 +57,21 @@ impl BystanderLoss {
     pub fn for_remedy(trials: &TrialRuns, remedy: TriedRemedy) -> Option<Self> {
         let had = others_used(trials, TriedRemedy::Plain)?;
         let keep = others_used(trials, remedy)?;
-        Some(Self { had, keep, gained: used(trials, remedy)? - used(trials, TriedRemedy::Plain)? })
+        let plain = used(trials, TriedRemedy::Plain)?;
+        let busy = (had + plain).ceil().max(1.0);
+        let error = |remedy| {
+            let (runs, seconds) = sums(trials, remedy, |_| 1.0);
+            TICK_S * (2.0 * busy * runs).sqrt() / seconds
+        };
+        let counting_error = error(TriedRemedy::Plain).hypot(error(remedy));
+        Some(Self { had, keep, gained: used(trials, remedy)? - plain, counting_error })
     }
 
     /// Returns the number of processors that the bystanders lost to the programs, if it is notable.
     pub fn lost(self) -> Option<f64> {
-        let lost = (self.had - self.keep).min(self.gained);
-        (lost >= MIN_LOSS).then_some(lost)
+        let seen = self.had - self.keep;
+        let lost = seen.min(self.gained);
+        (lost >= MIN_LOSS && seen - self.counting_error >= MIN_LOSS).then_some(lost)
     }
 
     /// Returns words such as `takes it from others: they keep 0.2 of 1.8 processors`; `None` if the
@@ -206,6 +220,24 @@ mod tests {
         // the programs use 0.2 processors more, so of the 1.4 that the others lost, at most 0.2 were taken
         let gain = fair_gain(run(TriedRemedy::Gangs, 0.5, 0.3, 0.2));
         assert!((gain - 4.0 * 0.4 / 0.6).abs() < 1e-9, "{gain}");
+    }
+
+    #[test]
+    fn a_loss_within_the_error_of_counting_is_none() {
+        // programs that sleep most of the time run one after the other, beside two busy processors: three
+        // runs of 0.16 s are too short to tell 1.85 processors from 1.98
+        let three = |remedy, seconds, ran_s, others| {
+            (0..3).map(move |round| TrialRun { round, ..run(remedy, seconds, ran_s, others) })
+        };
+        let trial = |seconds: f64, ran_s: f64, others: f64| {
+            let plain = three(TriedRemedy::Plain, 1.02, 0.015, 1.98);
+            let runs = plain.chain(three(TriedRemedy::InTurn, seconds, ran_s, others)).collect();
+            TrialRuns { runs, ..TrialRuns::default() }
+        };
+        let lost = |all: &TrialRuns| BystanderLoss::for_remedy(all, TriedRemedy::InTurn)?.lost();
+        assert_eq!(lost(&trial(0.163, 0.019, 1.85)), None);
+        assert!(lost(&trial(1.63, 0.19, 1.85)).is_some(), "ten times as long: it is a loss");
+        assert!(lost(&trial(0.163, 0.3, 0.4)).is_some(), "no error of counting is that large");
     }
 
     #[test]

@@ -127,6 +127,8 @@ fn a_named_consumer_goes_on_after_what_it_acknowledged_across_a_restart() {
                         consumer.acknowledge(&got).expect("it is there");
                     }
                 }
+                // an answer shows that the broker has read the acknowledgements before it ends
+                consumer.statistics().expect("it is there");
             }),
             Box::new(|unix| publish(unix, 10..12)),
             Box::new(|unix| {
