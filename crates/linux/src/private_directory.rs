@@ -140,8 +140,8 @@ impl PrivateDirectory {
     }
 }
 
-/// Returns the directory for caches in a home. A home that is missing, such as `/nonexistent` of users without
-/// one, is not made.
+/// Returns the directory for caches in a home. A home that is missing, such as `/nonexistent` of users
+/// without one, is not made.
 fn cache_in(home: PathBuf) -> Option<PathBuf> {
     home.is_dir().then(|| home.join(".cache"))
 }
