@@ -69,13 +69,6 @@ impl PartBlock {
     }
 }
 
-/// Returns the bytes of a batch's blocks, one block after the other.
-fn collected<'a>(batch: &[PartBlock], bytes_of: impl Fn(&PartBlock) -> &'a [u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(batch.iter().map(|block| block.bytes).sum());
-    batch.iter().for_each(|block| bytes.extend_from_slice(bytes_of(block)));
-    bytes
-}
-
 /// The way in which blocks change or are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BlockAccess {
@@ -177,27 +170,29 @@ impl TargetPart<'_> {
         access: BlockAccess,
         batch: &[PartBlock],
         brought: &[u8],
-        result: Option<&mut [u8]>,
+        mut result: Option<&mut [u8]>,
     ) -> Result<(), Error> {
-        let data = || collected(batch, |block| &brought[block.data()]);
-        let store = |there: &[u8], result: Option<&mut [u8]>| {
-            let (Some(result), mut at) = (result, 0) else { return };
-            for block in batch {
-                result[block.data()].copy_from_slice(&there[at..at + block.bytes]);
-                at += block.bytes;
+        let data = || {
+            let mut data = Vec::new();
+            batch.iter().for_each(|block| data.extend_from_slice(&brought[block.data()]));
+            data
+        };
+        let mut store = |block: &PartBlock, bytes: &[u8]| {
+            if let Some(result) = &mut result {
+                result[block.data()].copy_from_slice(bytes);
             }
         };
         match access {
             BlockAccess::Put => self.write_batch(batch, &data()),
-            BlockAccess::Get => {
-                store(&self.read_batch(batch)?, result);
-                Ok(())
-            }
+            BlockAccess::Get => self.read_batch(batch, store),
             BlockAccess::Accumulate(element, operation) => {
                 let brought = data();
                 self.exclusively(AccumulateLength::Long, || {
-                    let mut there = self.read_batch(batch)?;
-                    store(&there, result);
+                    let mut there = Vec::with_capacity(brought.len());
+                    self.read_batch(batch, |block, bytes| {
+                        there.extend_from_slice(bytes);
+                        store(block, bytes);
+                    })?;
                     if operation == Operation::NoOp {
                         return Ok(());
                     }
@@ -222,25 +217,31 @@ impl TargetPart<'_> {
         ranges
     }
 
-    /// Reads blocks that do not overlap.
-    fn read_batch(&self, batch: &[PartBlock]) -> Result<Vec<u8>, Error> {
+    /// Reads blocks, and calls `visit` with each of them and its bytes, in their order.
+    fn read_batch(&self, batch: &[PartBlock], mut visit: impl FnMut(&PartBlock, &[u8])) -> Result<(), Error> {
         let bytes = batch.iter().map(|block| block.bytes).sum();
         let process = self.host.memory_of(Rank::at(self.target))?;
-        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(Vec::new()) };
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(()) };
         let span = usize::try_from(last.offset + last.bytes as i64 - first.offset).unwrap_or(usize::MAX);
         if span > MAX_SPREAD * bytes || !PartBlock::are_in_order(batch) {
             let mut there = vec![0; bytes];
             let read = process_vm::read_ranges(process, &self.ranges(batch), &mut there);
-            return read.map(|()| there).map_err(|source| self.failed(source));
+            read.map_err(|source| self.failed(source))?;
+            let mut at = 0;
+            for block in batch {
+                visit(block, &there[at..at + block.bytes]);
+                at += block.bytes;
+            }
+            return Ok(());
         }
         let mut all = vec![0; span];
         let read = process_vm::read(process, self.remote(first.offset), &mut all);
         read.map_err(|source| self.failed(source))?;
-        let place = |block: &PartBlock| {
+        for block in batch {
             let from = (block.offset - first.offset) as usize;
-            from..from + block.bytes
-        };
-        Ok(collected(batch, |block| &all[place(block)]))
+            visit(block, &all[from..from + block.bytes]);
+        }
+        Ok(())
     }
 
     fn write_batch(&self, batch: &[PartBlock], bytes: &[u8]) -> Result<(), Error> {
