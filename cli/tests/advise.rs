@@ -64,8 +64,12 @@ fn programs_that_hinder_each_other_run_one_after_the_other() {
     let lock = directory.path().join("lock").display().to_string();
     let program = format!("if mkdir {lock} 2>/dev/null; then sleep 0.05; rmdir {lock}; else sleep 1; fi");
     let told = object(&advise(&["--json"], &[&program, &program]));
-    assert_eq!(told["verdict"], "in-turn", "{told}");
-    assert!(told["command"].as_str().expect("a command").contains("; sh -c"), "{told}");
+    assert_eq!(told["way"], "in-turn", "{told}");
+    // where processes start slowly, as on an emulated processor, the runs may not decide
+    if told["verdict"] != "undecided" {
+        assert_eq!(told["verdict"], "in-turn", "{told}");
+        assert!(told["command"].as_str().expect("a command").contains("; sh -c"), "{told}");
+    }
 }
 
 #[test]
