@@ -15,6 +15,7 @@ use crate::memory::combine::combine;
 use crate::memory::cursor::walk;
 use crate::memory::op::Op;
 use crate::model::{Element, Error, Operation, Rank, Verb};
+use std::borrow::Cow;
 use unisono_linux::process_vm::{self, MAX_RANGES, RemoteRange};
 
 /// The bytes after which a batch ends: they and their result stay in a cache of the second level, and others
@@ -56,6 +57,22 @@ impl PartBlock {
             *blocks = sorted;
         }
         is_in_order
+    }
+
+    /// Returns the data of blocks, one after the other: as it is in `brought` if their order is that of
+    /// travel.
+    fn gather<'a>(blocks: &[Self], brought: &'a [u8]) -> Cow<'a, [u8]> {
+        let follows = |pair: &[Self]| pair[0].data().end == pair[1].at;
+        match (blocks.first(), blocks.last()) {
+            (Some(first), Some(last)) if blocks.windows(2).all(follows) => {
+                Cow::Borrowed(&brought[first.at..last.data().end])
+            }
+            _ => {
+                let mut data = Vec::new();
+                blocks.iter().for_each(|block| data.extend_from_slice(&brought[block.data()]));
+                Cow::Owned(data)
+            }
+        }
     }
 
     /// Returns the number of the first blocks that one batch takes.
@@ -172,11 +189,7 @@ impl TargetPart<'_> {
         brought: &[u8],
         mut result: Option<&mut [u8]>,
     ) -> Result<(), Error> {
-        let data = || {
-            let mut data = Vec::new();
-            batch.iter().for_each(|block| data.extend_from_slice(&brought[block.data()]));
-            data
-        };
+        let data = || PartBlock::gather(batch, brought);
         let mut store = |block: &PartBlock, bytes: &[u8]| {
             if let Some(result) = &mut result {
                 result[block.data()].copy_from_slice(bytes);
