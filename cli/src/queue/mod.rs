@@ -2,6 +2,7 @@
 
 mod apply;
 pub(crate) mod broker;
+mod change;
 mod clear;
 mod cpu;
 mod disk;
@@ -47,6 +48,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum QueueCommand {
     Apply(apply::Args),
+    Change(change::Args),
     Show(show::Args),
     Run(run::Args),
     Metrics(metrics::Args),
@@ -67,6 +69,7 @@ enum QueueCommand {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         QueueCommand::Apply(args) => apply::run(&args),
+        QueueCommand::Change(args) => change::run(&args),
         QueueCommand::Show(args) => show::run(&args),
         QueueCommand::Run(args) => run::run(&args),
         QueueCommand::Metrics(args) => metrics::run(&args),

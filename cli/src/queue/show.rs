@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 use unisono_enforce::SocketShare;
 use unisono_enforce::backends;
 use unisono_enforce::interposed::Counters;
-use unisono_enforce::journal::LinkSide;
+use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_fairqueue::{LinkFraming, Live, LiveClass, Pace};
 
 /// Watch each class: rates, shares, drops, waiting packets
@@ -31,7 +32,8 @@ use unisono_fairqueue::{LinkFraming, Live, LiveClass, Pace};
 /// policy has [cpu] or [io], tables show each control group's share of the processors and of the disks, too;
 /// and if sockets weigh themselves (`unisono queue guard`), a table shows them with the program, the user and
 /// the weight of each.
-/// Before it reads, the command cleans up after killed `unisono queue` commands. After ten seconds, and with
+/// Before it reads, the command cleans up after killed `unisono queue` commands. While a policy is being
+/// applied, it says so, and goes on when the policy is in force. After ten seconds, and with
 /// --once, it also says when most traffic passes another device or the other direction. With --disk it
 /// watches a disk that `unisono queue disk` serves: bytes, waiting requests and times of each class.
 #[derive(clap::Args)]
@@ -71,21 +73,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(socket) = &args.disk {
         return disk_show::show(socket, &args.view, output);
     }
-    failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
-    failure::recover_all()?;
-    let sides = args.sides.in_force().map_err(failure::from_error)?;
-    if sides.is_empty() {
-        return Err(Failure::Host(
-            "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV".to_owned(),
-        )
-        .into());
-    }
-    let mut earlier = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
+    let sides = sides_in_force(args)?;
+    let mut earlier = read_when_in_force(&sides, |side| failure::warn(&[being_applied(side)]))?;
     let mut watch = PassageWatch::start(&lives(&earlier));
     let mut passages: Vec<Passage> = Vec::new();
     let between = if output == TableForm::Text { "\n\n" } else { "\n" };
     args.view.show(output, &VIEW, |width| {
-        let readings = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
+        let readings = match read_all(&sides)? {
+            AllReadings::Read(readings) => readings,
+            AllReadings::BeingApplied(side) if output == TableForm::Text && !args.view.once => {
+                return Ok(being_applied(&side));
+            }
+            AllReadings::BeingApplied(_) => read_when_in_force(&sides, |_| {})?,
+        };
         if watch.is_over() || args.view.once || output == TableForm::Csv {
             passages = watch.judge(&lives(&readings));
             watch = PassageWatch::start(&lives(&readings));
@@ -114,6 +114,77 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         earlier = readings;
         Ok(text)
     })
+}
+
+/// The interval of checks whether a policy that is being applied is in force. Each check is some system
+/// calls; a person does not notice the delay.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Returns the policies to show, after restoring the devices of killed commands. If another command is
+/// changing queues, its end is not waited for, unless there is no policy yet: it may take minutes to make
+/// thousands of classes.
+fn sides_in_force(args: &Args) -> anyhow::Result<Vec<LinkSide>> {
+    loop {
+        let is_locked = Journal::is_locked().map_err(|error| failure::from_error(error.into()))?;
+        if !is_locked {
+            failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
+            failure::recover_all()?;
+        }
+        let sides = args.sides.in_force().map_err(failure::from_error)?;
+        if !sides.is_empty() {
+            return Ok(sides);
+        }
+        if !is_locked {
+            let what = "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV";
+            return Err(Failure::Host(what.to_owned()).into());
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// The readings of several policies.
+enum AllReadings {
+    Read(Vec<Reading>),
+    /// The policy of this side is being applied, so that it cannot be read.
+    BeingApplied(LinkSide),
+}
+
+fn read_all(sides: &[LinkSide]) -> anyhow::Result<AllReadings> {
+    let mut readings = Vec::new();
+    for side in sides {
+        let is_being_changed =
+            || Journal::is_being_changed(side).map_err(|error| failure::from_error(error.into()));
+        if is_being_changed()? {
+            return Ok(AllReadings::BeingApplied(side.clone()));
+        }
+        match Reading::read(side) {
+            Ok(reading) => readings.push(reading),
+            // the change has begun meanwhile
+            Err(_) if is_being_changed()? => return Ok(AllReadings::BeingApplied(side.clone())),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(AllReadings::Read(readings))
+}
+
+/// Reads the policies as soon as all of them are in force. Calls `waits` once if it has to wait for one.
+fn read_when_in_force(sides: &[LinkSide], waits: impl FnOnce(&LinkSide)) -> anyhow::Result<Vec<Reading>> {
+    let mut waits = Some(waits);
+    loop {
+        match read_all(sides)? {
+            AllReadings::Read(readings) => return Ok(readings),
+            AllReadings::BeingApplied(side) => {
+                if let Some(waits) = waits.take() {
+                    waits(&side);
+                }
+                thread::sleep(POLL_INTERVAL);
+            }
+        }
+    }
+}
+
+fn being_applied(side: &LinkSide) -> String {
+    format!("a policy is being applied to {side}; its classes are shown when it is in force")
 }
 
 fn lives(readings: &[Reading]) -> Vec<&Live> {

@@ -5,6 +5,7 @@
 //! | verb | meaning | of what |
 //! |---|---|---|
 //! | `apply` | bring a policy into force, whatever is in force now (`queue apply`) | policy |
+//! | `change_class` | change one class of the policy in force (`queue change`) | class |
 //! | `install` | bring a policy into force where no policy of this backend is | policy |
 //! | `remove` | end the policy in force, and restore the previous state (`queue clear`) | policy |
 //! | `recover` | undo or finish the change of a killed process | one device; `recover_all`: all |
@@ -19,7 +20,7 @@ use crate::journal::{Journal, LinkSide, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
-use unisono_fairqueue::{Live, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassChange, ClassTerms, Live, Policy, TrafficDirection};
 use unisono_linux::undo::DirectoryLock;
 
 /// One backend, on one device.
@@ -46,6 +47,12 @@ pub trait Backend: fmt::Debug {
     /// without losing packets if possible. If the host does not support the policy, or has no such device,
     /// nothing has changed.
     fn apply(&mut self, policy: &Policy) -> Result<(), Error>;
+
+    /// Changes the terms of one class of the policy in force, and records them. The result is that of
+    /// [`apply`](Self::apply) with the changed policy, but matches are neither read nor sent. On an error, the
+    /// class has its previous terms. If the command is killed, the class has the previous or the new terms,
+    /// and the record may still have the previous ones: both are put right by any later change or `apply`.
+    fn change_class(&mut self, change: &ClassChange) -> Result<ClassTerms, Error>;
 
     /// Reads the counters of each class. Fails if no policy is in force on the device, or if the kernel or
     /// the queue's process does not answer.

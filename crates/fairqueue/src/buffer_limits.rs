@@ -104,6 +104,16 @@ impl BufferLimits {
         }
     }
 
+    /// Changes the limit of a class that has one of its own, with the same `overflow`.
+    pub(crate) fn set(&mut self, class: usize, limit: Limit) {
+        let Some(here) = self.limited.get_mut(self.nearest[class] as usize) else { return };
+        here.limit = limit;
+        here.max_waiting = Backlog {
+            packets: limit.packets.max(here.waiting.packets),
+            bytes: limit.bytes.max(here.waiting.bytes),
+        };
+    }
+
     /// Counts the packets that waited at a leaf before the limit was set.
     pub(crate) fn start(&mut self, leaf: usize, already: Backlog) {
         if already.packets == 0 {

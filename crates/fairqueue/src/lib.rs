@@ -56,9 +56,10 @@ pub use pace::LinkPace;
 pub use packet::{NO_DEADLINE, Packet};
 #[cfg(feature = "policy")]
 pub use policy::{
-    DiskClass, Dscp, Facts, Flows, GroupShare, GroupShares, IpProtocol, LeafQueue, LinkFraming, MacAddress,
-    Matcher, Network, NetworkError, Policy, PolicyError, Position, RateColumns, Rule, SocketClass,
-    SoleCondition, SubscribersError, SubscribersFile, WithSubscribers,
+    ChangedPolicy, ClassChange, ClassChangeError, ClassTerms, DiskClass, Dscp, Facts, Flows, GroupShare,
+    GroupShares, IpProtocol, LeafQueue, LinkFraming, MacAddress, Matcher, Network, NetworkError, Policy,
+    PolicyError, Position, RateColumns, Rule, SocketClass, SoleCondition, SubscribersError, SubscribersFile,
+    WithSubscribers,
 };
 pub use processor::{Processor, Wants};
 pub use rate::{Rate, RateError};

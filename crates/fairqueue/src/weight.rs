@@ -66,6 +66,21 @@ impl FromStr for Weight {
     }
 }
 
+/// A weight is written as its text.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Weight {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Weight {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.to_f64())
@@ -123,9 +138,10 @@ fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {
 /// numerator is below 10^9, so the products fit.
 pub(crate) fn to_integers(weights: &[Weight]) -> Vec<u64> {
     let divide = |a: u64, b: u64| u64::try_from(gcd(a.into(), b.into())).map_or(1, |common| a / common);
-    let common = weights.iter().fold(1, |common, weight| {
+    let common: u64 = weights.iter().fold(1, |common, weight| {
         let denominator = u64::from(weight.denominator.get());
-        divide(common, denominator) * denominator
+        // most of many weights have a denominator that is known already
+        if common.is_multiple_of(denominator) { common } else { divide(common, denominator) * denominator }
     });
     let times = |weight: &Weight| common / u64::from(weight.denominator.get());
     weights.iter().map(|weight| u64::from(weight.numerator.get()) * times(weight)).collect()
@@ -136,7 +152,8 @@ pub(crate) fn gcd(a: u128, b: u128) -> u128 {
 }
 
 fn lcm(a: u128, b: u128) -> Option<u128> {
-    (a / gcd(a, b)).checked_mul(b)
+    // of many weights, most are known already
+    if a.is_multiple_of(b) { Some(a) } else { (a / gcd(a, b)).checked_mul(b) }
 }
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
-//! Tests `unisono queue show` on a terminal: what ends it, and that its lines fit.
+//! Tests `unisono queue show`: what ends it on a terminal, that its lines fit, and what it says while a policy
+//! is being applied.
 
-use crate::queue_shared::{DEVICE, THREE, apply, on_a_host};
+use crate::queue_shared::{DEVICE, THREE, apply, journal, on_a_host};
 use rustix::fd::OwnedFd;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
-use std::fs::OpenOptions;
-use std::process::{Child, Command, ExitStatus};
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead as _, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
+use unisono_enforce::Backend as _;
+use unisono_enforce::journal::Journal;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::poll;
 
@@ -85,4 +89,62 @@ fn q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before() -> Test
     Ok(())
 }
 
-host_tests![needs Queues;q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before within 60];
+/// Reads lines until one contains `wanted`. Returns the others.
+fn lines_until(lines: &mut impl Iterator<Item = io::Result<String>>, wanted: &str) -> Vec<String> {
+    let lines = lines.map(|line| line.expect("it writes text"));
+    lines.take_while(|line| !line.contains(wanted)).collect()
+}
+
+/// Puts the policy's journal into the phase in which `apply` has it while it works, and back.
+fn set_phase(from: &str, to: &str) {
+    let text = fs::read_to_string(journal()).expect("a policy holds");
+    let phase = |phase: &str| format!("\"phase\":\"{phase}\"");
+    assert!(text.contains(&phase(from)), "{text}");
+    fs::write(journal(), text.replacen(&phase(from), &phase(to), 1)).expect("root may");
+}
+
+fn a_policy_that_is_being_applied_is_said_to_be_and_shown_when_it_is_in_force() -> TestOutcome {
+    const APPLYING: &str = "a policy is being applied to cable";
+    let _hosts = on_a_host()?;
+    let mut kernel = apply(THREE)?;
+    let show = |options: &[&str]| {
+        let mut command = Command::new(program::unisono());
+        command.args(["queue", "show", "--interval", "20ms"]).args(options);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let lines_of = |child: &mut Child| BufReader::new(child.stdout.take().expect("piped")).lines();
+    let notes_of = |child: &mut Child| BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut watching = show(&[]);
+    let mut tables = lines_of(&mut watching);
+    lines_until(&mut tables, "the link");
+
+    // another command holds the lock, and the policy is half way
+    let lock = Journal::for_device(DEVICE).expect("it is there").lock().expect("no command is at work");
+    set_phase("holds", "changing");
+    lines_until(&mut tables, APPLYING);
+    let mut late = [show(&["--once"]), show(&["--once", "--json"])];
+    for child in &mut late {
+        lines_until(&mut notes_of(child), APPLYING);
+        assert!(child.try_wait().expect("it is ours").is_none(), "it waits");
+    }
+    assert!(lines_until(&mut tables, APPLYING).iter().all(|line| !line.contains("gold")));
+
+    set_phase("changing", "holds");
+    drop(lock);
+    let of_both = lines_until(&mut tables, "the link");
+    assert!(of_both.iter().any(|line| line.starts_with("gold")), "{of_both:?}");
+    for mut child in late {
+        let shown: Vec<String> = lines_of(&mut child).map(|line| line.expect("text")).collect();
+        assert!(child.wait().expect("it is ours").success());
+        assert!(shown.iter().any(|line| line.contains("gold")), "{shown:?}");
+    }
+    watching.kill().expect("it is ours");
+    watching.wait().expect("it is ours");
+    kernel.remove().expect("it is there");
+    Ok(())
+}
+
+host_tests![needs Queues;
+    q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before within 60,
+    a_policy_that_is_being_applied_is_said_to_be_and_shown_when_it_is_in_force within 60,
+];

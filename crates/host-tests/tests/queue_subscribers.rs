@@ -1,16 +1,21 @@
 //! Tests a router with thousands of subscribers from a table, with each backend.
 
-use crate::queue_shared::{DEVICE, on_a_host, unisono};
-use std::collections::BTreeSet;
+use crate::queue_shared::{
+    DEVICE, THREE, applied, cleared, file, journal, looks, on_a_host, unisono, wait_until_it_looks,
+};
+use crate::schema::formats_of;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use unisono_host_tests::hosts::{Hosts, ip};
-use unisono_host_tests::processes::{text, until};
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long};
+use unisono_host_tests::processes::{text, until, words};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, program};
 
 /// More than a list of comparisons may have. Where one of so many comes or goes, the shares of the others
 /// change by too little to be sent again.
@@ -258,6 +263,170 @@ fn a_change_of_one_subscriber_of_thousands_touches_no_other() -> TestOutcome {
     Ok(())
 }
 
+fn change(class: &str, terms: &[&str]) -> Output {
+    unisono(&[&["queue", "change", class][..], terms].concat())
+}
+
+/// Changes a class, and returns the printed object.
+fn changed(class: &str, terms: &[&str]) -> Value {
+    let output = change(class, &[terms, &["--json"]].concat());
+    assert!(output.status.success(), "{}", words(&output));
+    let printed = text(&output.stdout);
+    assert_eq!(formats_of(&printed), ["unisono-queue-change-1"]);
+    serde_json::from_str(&printed).expect("one object")
+}
+
+/// Returns the guaranteed rate of each class, as `queue show` has them.
+fn guarantees(direction: &str) -> BTreeMap<String, f64> {
+    let options = ["--once", "--json", "--interval", "10ms", "--dev", DEVICE, "--direction", direction];
+    let output = unisono(&[&["queue", "show"][..], &options].concat());
+    assert!(output.status.success(), "{}", words(&output));
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let class = |class: &Value| Some((class["name"].as_str()?.to_owned(), class["guarantee"].as_f64()?));
+    shown["classes"].as_array().into_iter().flatten().filter_map(class).collect()
+}
+
+fn a_subscriber_is_changed_by_name_and_the_kernel_hears_of_no_other() -> TestOutcome {
+    let hosts: Hosts = on_a_host()?;
+    let directory = subscribers_of(&hosts, 600, 21);
+    apply(directory.path(), "kernel")?;
+    for number in [0, 1, 599] {
+        send(&format!("{}:9", address(number)));
+    }
+    let own = class_number("21Mbit");
+    let before = classes_but(&own);
+    let of_own = |lines: &[String]| lines.iter().all(|line| line.contains(&format!(" {own} ")));
+
+    let monitor = TrafficControlMonitor::start();
+    let terms = changed("s0", &["--ceiling", "41mbit"]);
+    let lines = monitor.end();
+    assert_eq!(terms["ceiling"], 41_000_000);
+    assert_eq!(class_number("41Mbit"), own, "it keeps its number");
+    assert_eq!(classes_but(&own), before);
+    assert!(!lines.is_empty() && of_own(&lines), "{lines:?}");
+    assert_eq!(packets("s0"), DATAGRAMS, "it counts on");
+
+    let journal = fs::read(journal()).expect("a policy holds");
+    let monitor = TrafficControlMonitor::start();
+    for (class, terms, why) in [
+        ("s0", ["--ceiling", "2gbit"], "over the link's rate"),
+        ("s0", ["--rate", "42mbit"], "the guaranteed rate 42mbit is above the ceiling 41mbit"),
+        ("s1", ["--weight", "3"], "`s1` is a subscriber"),
+        ("tower0", ["--rate", "3mbit"], "not from a table"),
+        ("scool", ["--rate", "3mbit"], "did you mean `school`?"),
+    ] {
+        let output = change(class, &terms);
+        assert_eq!(output.status.code(), Some(2), "{terms:?}");
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
+    assert_eq!(monitor.end(), Vec::<String>::new());
+    assert_eq!(fs::read(self::journal()).expect("a policy holds"), journal);
+
+    // the table says the same now, so that nothing is left to send but the classifier
+    let monitor = TrafficControlMonitor::start();
+    write_table(&directory, &table(600, 41));
+    apply(directory.path(), "kernel")?;
+    let lines = monitor.end();
+    assert!(lines.iter().all(|line| line.contains("filter")), "{lines:?}");
+    cleared(&[]);
+    Ok(())
+}
+
+fn a_changed_subscriber_has_what_the_changed_table_gives() -> TestOutcome {
+    let hosts: Hosts = on_a_host()?;
+    let directory = subscribers_of(&hosts, 60, 9);
+    for backend in ["kernel", "interposed"] {
+        write_table(&directory, &table(60, 9));
+        apply(directory.path(), backend)?;
+        send(&format!("{}:9", address(0)));
+        until("the packets are counted", || packets("s0") == DATAGRAMS);
+        let terms = changed("s0", &["--rate", "3mbit", "--ceiling", "7mbit"]);
+        changed("s1", &["--rate", "200kbit"]);
+        changed("tower1", &["--weight", "300"]);
+        let now = guarantees("out");
+        assert_eq!(now.get("s0").copied(), terms["guarantee"].as_f64(), "{backend}");
+        assert_eq!(packets("s0"), DATAGRAMS, "{backend}");
+        send(&format!("{}:9", address(0)));
+        until("the packets are counted", || packets("s0") == 2 * DATAGRAMS);
+
+        let policy = directory.path().join("policy.toml");
+        fs::write(&policy, POLICY.replace("[class.tower1]\nweight = 400", "[class.tower1]\nweight = 300"))
+            .expect("there is room");
+        let table = table(60, 7).replace("\",0.1,7\r", "\",3,7\r");
+        write_table(&directory, &table.replace("10.88.0.1\",0.1", "10.88.0.1\",0.2"));
+        apply(directory.path(), backend)?;
+        assert_eq!(guarantees("out"), now, "{backend}");
+        cleared(&[]);
+        fs::write(&policy, POLICY).expect("there is room");
+    }
+    Ok(())
+}
+
+fn a_class_is_changed_at_each_place_and_in_each_direction() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let policy = file(THREE);
+    let mut skipped = None;
+    for (options, direction) in [
+        (&["--backend", "kernel"][..], "out"),
+        (&["--direction", "in"], "in"),
+        (&["--kernel-queue", "bpf"], "out"),
+        (&["--backend", "interposed"], "out"),
+    ] {
+        if let Err(why) = applied(&policy, options) {
+            skipped = Some(why);
+            continue;
+        }
+        changed("gold", &["--weight", "10", "--direction", direction]);
+        let guarantees = guarantees(direction);
+        for (class, expected) in [("gold", 2e7), ("silver", 6e7), ("rest", 2e7)] {
+            assert!((guarantees[class] - expected).abs() < 1.0, "{options:?}: {guarantees:?}");
+        }
+        cleared(&[]);
+        let output = change("gold", &["--weight", "10"]);
+        assert_eq!(output.status.code(), Some(3), "there is no policy: {}", words(&output));
+    }
+    skipped.map_or(Ok(()), Err)
+}
+
+fn a_change_that_is_killed_anywhere_leaves_one_of_both_and_the_next_one_holds() -> TestOutcome {
+    let hosts: Hosts = on_a_host()?;
+    let directory = subscribers_of(&hosts, 300, 21);
+    let as_it_was = looks();
+    for backend in ["kernel", "interposed"] {
+        apply(directory.path(), backend)?;
+        let begin = Instant::now();
+        changed("s0", &["--ceiling", "41mbit"]);
+        let whole = begin.elapsed();
+        for part in 0..20 {
+            let (rate, ceiling) = if part % 2 == 0 { ("3mbit", "31mbit") } else { ("1mbit", "41mbit") };
+            let terms = ["queue", "change", "s0", "--rate", rate, "--ceiling", ceiling];
+            let mut command = Command::new(program::unisono())
+                .args(terms)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it starts");
+            std::thread::sleep(whole * part / 16);
+            command.kill().expect("it is ours");
+            command.wait().expect("it is ours");
+            let guarantee = guarantees("out")["s0"];
+            assert!(guarantee > 0.0, "{backend}: the policy holds after {part}");
+            if backend == "kernel" {
+                let all =
+                    Command::new("tc").args(["class", "show", "dev", DEVICE]).output().expect("it starts");
+                let of_both = ["31Mbit", "41Mbit"]
+                    .map(|ceiling| text(&all.stdout).contains(&format!("ceil {ceiling} ")));
+                assert!(of_both[0] != of_both[1], "{part}: {of_both:?}");
+            }
+            let done = changed("s0", &terms[3..]);
+            assert_eq!(guarantees("out").get("s0").copied(), done["guarantee"].as_f64(), "{backend}");
+        }
+        cleared(&[]);
+        wait_until_it_looks(&as_it_was);
+    }
+    Ok(())
+}
+
 fn the_kernels_place_finds_each_of_thousands_of_subscribers() -> TestOutcome {
     each_gets_its_class("kernel")
 }
@@ -268,6 +437,10 @@ fn the_interposed_place_finds_each_of_thousands_of_subscribers() -> TestOutcome 
 
 host_tests![needs Queues;
     a_change_of_one_subscriber_of_thousands_touches_no_other,
+    a_changed_subscriber_has_what_the_changed_table_gives,
+    a_change_that_is_killed_anywhere_leaves_one_of_both_and_the_next_one_holds within 120,
+    a_class_is_changed_at_each_place_and_in_each_direction,
+    a_subscriber_is_changed_by_name_and_the_kernel_hears_of_no_other,
     the_kernels_place_finds_each_of_thousands_of_subscribers,
     the_interposed_place_finds_each_of_thousands_of_subscribers,
 ];

@@ -4,7 +4,7 @@ pub(crate) mod interposed;
 
 use crate::journal::JournalError;
 use std::path::PathBuf;
-use unisono_fairqueue::{PolicyError, Position};
+use unisono_fairqueue::{ClassChangeError, PolicyError, Position};
 use unisono_linux::Errno;
 use unisono_linux::bpf::NotLoaded;
 use unisono_linux::cgroup;
@@ -77,6 +77,9 @@ pub enum Error {
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot {what}: {source}; {}", next_step(source))]
     System { what: &'static str, source: std::io::Error },
+    /// The policy in force has no such class, or cannot keep these terms.
+    #[error(transparent)]
+    ClassChange(#[from] ClassChangeError),
     #[error(transparent)]
     Classifier(#[from] NotLoaded),
     #[error(transparent)]
@@ -114,6 +117,7 @@ impl Error {
             | Self::Occupied { .. }
             | Self::InTheWay { .. }
             | Self::OtherBackend { .. }
+            | Self::ClassChange(_)
             | Self::NoPolicy { .. } => Blame::Input,
             Self::Lacks { .. } => Blame::Host,
             Self::Interposed(error) => error.blame(),

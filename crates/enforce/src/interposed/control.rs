@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use unisono_fairqueue::Live;
+use unisono_fairqueue::{ClassChange, ClassTerms, Live};
 
 /// The longest line in bytes. A policy has at most 16 MiB, and JSON writes a quote or the end of a line as
 /// two bytes.
@@ -27,6 +27,10 @@ pub(super) enum QueueRequest {
     Live,
     Apply {
         policy: String,
+    },
+    /// Change one class of the policy in force.
+    Change {
+        change: ClassChange,
     },
     /// Accept packets of up to this length from now on. Sent to the worker only.
     #[serde(rename = "carry")]
@@ -47,9 +51,22 @@ pub(super) enum QueueRequest {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum QueueReply {
-    Live { live: Live, counters: Counters },
+    Live {
+        live: Live,
+        counters: Counters,
+    },
     Done,
-    Refused { why: String },
+    /// The class has these terms now.
+    Changed {
+        terms: ClassTerms,
+    },
+    /// The policy has no such class, or cannot keep these terms.
+    Unfit {
+        why: String,
+    },
+    Refused {
+        why: String,
+    },
 }
 
 /// Sends a request to the guard that listens at a path, and waits for the reply.

@@ -41,7 +41,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use unisono_fairqueue::{Policy, TrafficDirection};
+use unisono_fairqueue::{ClassChange, Policy, TrafficDirection};
 use unisono_linux::affinity::{CpuSet, restrict_own};
 use unisono_linux::bpf::Words;
 use unisono_linux::fork::{ForkedChild, fork};
@@ -161,7 +161,7 @@ fn set_up_and_run(
         Ok(QueueReply::Refused { why }) => {
             return Err(failure(&mut worker, format!("could not begin: {why}")));
         }
-        Ok(QueueReply::Live { .. }) | Err(_) => {
+        Ok(_) | Err(_) => {
             return Err(failure(&mut worker, "ended before it began".to_owned()));
         }
     }
@@ -297,6 +297,12 @@ impl QueueGuard<'_> {
             QueueRequest::Live => {
                 self.master.request(&question, WORKER_TIMEOUT).map(|answer| self.with_kernel_drops(answer))
             }
+            QueueRequest::Change { change } => {
+                Ok(self.change_class(&change).unwrap_or_else(|error| match error {
+                    Error::Unfit(why) => QueueReply::Unfit { why },
+                    error => QueueReply::Refused { why: error.to_string() },
+                }))
+            }
             QueueRequest::Apply { policy } => Ok(self
                 .change(policy)
                 .map_or_else(|error| QueueReply::Refused { why: error.to_string() }, |()| QueueReply::Done)),
@@ -350,18 +356,51 @@ impl QueueGuard<'_> {
         Ok(())
     }
 
+    /// Changes one class of the policy in force: first in the worker, then in the journal. If the guard is
+    /// killed between the two, the worker ends with it, and the whole policy with both. The program at the
+    /// device stays, because matches do. On an error, the previous policy stays in force.
+    fn change_class(&mut self, change: &ClassChange) -> Result<QueueReply, Error> {
+        let _lock = self.journal.lock()?;
+        let changed =
+            change.apply_to(&self.record.policy).map_err(|error| Error::Unfit(error.to_string()))?;
+        let terms = changed.terms();
+        let before = std::mem::replace(&mut self.record.policy, changed.text);
+        if let Err(error) = self.change_and_record(change, &before) {
+            self.record.policy = before;
+            return Err(error);
+        }
+        Ok(QueueReply::Changed { terms })
+    }
+
+    fn change_and_record(&mut self, change: &ClassChange, before: &str) -> Result<(), Error> {
+        // first, so that a full file system is noticed before any change
+        let as_wanted = self.journal.prepare(self.record)?;
+        self.ask_worker(&QueueRequest::Change { change: change.clone() }, before)?;
+        if let Err(error) = self.journal.commit(as_wanted) {
+            self.apply_in_worker(before.to_owned())?;
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
     fn apply_in_worker(&mut self, policy: String) -> Result<(), Error> {
-        match self.master.request(&QueueRequest::Apply { policy }, WORKER_TIMEOUT) {
+        let before = self.record.policy.clone();
+        self.ask_worker(&QueueRequest::Apply { policy }, &before)
+    }
+
+    /// Has the worker execute a change. If the worker does not answer, it gets the policy `before` again.
+    fn ask_worker(&mut self, question: &QueueRequest, before: &str) -> Result<(), Error> {
+        match self.master.request(question, WORKER_TIMEOUT) {
             Ok(QueueReply::Done) => Ok(()),
             Ok(QueueReply::Refused { why }) => {
                 Err(Error::Refused { device: self.options.device.clone(), why })
             }
-            Ok(QueueReply::Live { .. }) => {
+            Ok(QueueReply::Live { .. } | QueueReply::Changed { .. } | QueueReply::Unfit { .. }) => {
                 Err(Error::Host("the queue's process answers something else".to_owned()))
             }
             Err(error) => {
                 // a stopped worker will execute the failed request when it continues, and then this one
-                let _ = self.master.send_request(&QueueRequest::Apply { policy: self.record.policy.clone() });
+                let _ = self.master.send_request(&QueueRequest::Apply { policy: before.to_owned() });
                 Err(failed("ask the queue's process")(error))
             }
         }

@@ -73,7 +73,7 @@ use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
 use translations::Translations;
-use unisono_fairqueue::{Live, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassChange, ClassTerms, Live, Policy, TrafficDirection};
 use unisono_linux::netlink::filter::TrafficHook;
 use unisono_linux::netlink::{NetlinkSocket, link};
 use unisono_linux::undo::DirectoryLock;
@@ -312,6 +312,15 @@ impl Backend for Interposed {
                 containers::refresh();
                 Ok(())
             }
+            answer => Err(self.unexpected(answer).into()),
+        }
+    }
+
+    fn change_class(&mut self, change: &ClassChange) -> Result<ClassTerms, crate::Error> {
+        self.notes.clear();
+        match self.request(&QueueRequest::Change { change: change.clone() })? {
+            QueueReply::Changed { terms } => Ok(terms),
+            QueueReply::Unfit { why } => Err(Error::Unfit(why).into()),
             answer => Err(self.unexpected(answer).into()),
         }
     }

@@ -23,13 +23,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
-use unisono_fairqueue::Policy;
+use unisono_fairqueue::{ClassChange, Policy};
 use unisono_linux::timer::Sleeper;
 
 /// What the worker's thread has to do for a request.
 pub(super) enum WorkerOrder {
     Live,
     Change(Box<EngineChange>, Named),
+    ChangeClass(ClassChange),
     SetMtu(u32),
     Translate(Translations),
     /// The last order; its reply follows when the queue is empty.
@@ -158,6 +159,7 @@ fn order(question: QueueRequest) -> Result<WorkerOrder, String> {
         QueueRequest::SetMtu { mtu } => WorkerOrder::SetMtu(mtu),
         QueueRequest::Translate { translations } => WorkerOrder::Translate(translations),
         QueueRequest::End | QueueRequest::Retire => WorkerOrder::End,
+        QueueRequest::Change { change } => WorkerOrder::ChangeClass(change),
         QueueRequest::Apply { policy } => {
             let policy = Policy::parse(&policy).map_err(|error| error.to_string())?;
             let named =

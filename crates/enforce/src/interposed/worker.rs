@@ -265,6 +265,12 @@ impl<W: FramePath> Worker<W> {
                 }
                 Err(error) => WorkerReply::Answer(QueueReply::Refused { why: error.to_string() }),
             },
+            WorkerOrder::ChangeClass(change) => {
+                WorkerReply::Answer(match self.engine.change_class(&change) {
+                    Ok(()) => QueueReply::Done,
+                    Err(error) => QueueReply::Refused { why: error.to_string() },
+                })
+            }
             WorkerOrder::Translate(translations) => {
                 WorkerReply::Translated(self.classifier.translate(translations))
             }

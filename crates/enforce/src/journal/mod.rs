@@ -294,6 +294,24 @@ impl Journal {
         }
     }
 
+    /// Returns whether a command is changing the queues of this host at this moment.
+    pub fn is_locked() -> Result<bool, JournalError> {
+        match fs::symlink_metadata(DIRECTORY) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            _ => match Self::for_shares(0).lock_within(Duration::ZERO) {
+                Err(JournalError::Busy { .. }) => Ok(true),
+                free => free.map(|_| false),
+            },
+        }
+    }
+
+    /// Returns whether a command is changing queues while no policy of this side is in force: it is being
+    /// applied, or moves to another backend. A reader would wait for that command, or find no policy.
+    pub fn is_being_changed(side: &LinkSide) -> Result<bool, JournalError> {
+        let holds = Self::for_side(side)?.header()?.is_some_and(|record| record.phase == Phase::Holds);
+        Ok(!holds && Self::is_locked()?)
+    }
+
     /// Returns the lock that this program's starter holds and has passed on as the descriptor `number`.
     pub fn lock_passed_on(&self, number: i32) -> Result<DirectoryLock, JournalError> {
         let directory = self.directory();

@@ -21,6 +21,7 @@
 //! measured. Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
 
 mod cgroups;
+mod class_change;
 mod classifier;
 pub mod discipline;
 mod fair;
@@ -58,7 +59,7 @@ pub(crate) use sockets::{AppliedPlan, LeafRequest};
 use std::fmt;
 use std::os::fd::AsFd;
 use steps::steps;
-use unisono_fairqueue::{ClassId, Live, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassChange, ClassId, ClassTerms, Live, Policy, TrafficDirection};
 use unisono_linux::bpf::{ClassifierProgram, SocketStorage};
 use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::qdisc::CountedSize;
@@ -446,6 +447,10 @@ impl Backend for Kernel {
         self.site.host()?;
         let lock = self.site.journal()?.lock()?;
         self.install(policy, &lock)
+    }
+
+    fn change_class(&mut self, change: &ClassChange) -> Result<ClassTerms, Error> {
+        class_change::change(self, change)
     }
 
     fn live(&mut self) -> Result<Live, Error> {

@@ -303,7 +303,7 @@ fn specs(classes: &[WrittenClass], children: &[Vec<usize>], of: usize) -> Vec<Cl
         let class = &classes[*child];
         ClassSpec {
             name: class.name.value.clone(),
-            weight: class.weight,
+            weight: class.weight.unwrap_or(Weight::ONE),
             order: class.order.as_ref().map_or(Order::Fifo, |order| order.value),
             limit: class.limit,
             children: specs(classes, children, *child),

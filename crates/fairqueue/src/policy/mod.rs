@@ -46,6 +46,7 @@
 //! that enforces a policy checks whether the host has the device and the features that the policy needs.
 
 mod check;
+mod class_change;
 mod dscp;
 mod error;
 mod framing;
@@ -58,6 +59,7 @@ mod subscribers;
 mod table_rows;
 mod units;
 
+pub use class_change::{ChangedPolicy, ClassChange, ClassChangeError, ClassTerms};
 pub use dscp::Dscp;
 pub use error::PolicyError;
 pub use framing::LinkFraming;
@@ -73,6 +75,7 @@ use crate::rate::Rate;
 use crate::weight::Weight;
 use error::Mistake;
 use index::RuleIndex;
+use read::RowMatches;
 use std::net::IpAddr;
 use unisono_time::Duration;
 
@@ -217,10 +220,23 @@ impl Policy {
     /// Reads and checks a policy. The error names the first mistake, its position and a correction.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy = match text.len() {
-            0..=MAX_TEXT => read::read(text).and_then(|written| check::check(text, written)),
+            0..=MAX_TEXT => {
+                read::read(text, RowMatches::Read).and_then(|written| check::check(text, written))
+            }
             long => error::wrong(0, format!("{long} bytes are too many for a policy; at most {MAX_TEXT}")),
         };
         policy.map_err(|Mistake { at, what }| PolicyError { at: Position::at_offset(text, at), what })
+    }
+
+    /// Sets the weight and the ceiling of a class, and keeps those that are `None`. The caller must have
+    /// checked them ([`ClassChange::apply_to`]). The policy's text stays as it is.
+    pub fn set_terms(&mut self, class: ClassId, weight: Option<Weight>, ceiling: Option<Rate>) {
+        if let Some(weight) = weight {
+            self.hierarchy.class_mut(class).weight = weight;
+        }
+        if ceiling.is_some() {
+            self.ceilings[class.index()] = ceiling;
+        }
     }
 
     pub fn class_of(&self, facts: &Facts<'_>) -> ClassId {

@@ -21,6 +21,7 @@ use super::matcher::Network;
 use super::read::{CLASS_LINES, HEADING, is_name, write_class};
 use super::table_rows::rows;
 use super::{Policy, PolicyError};
+use crate::hierarchy::ClassId;
 use crate::rate::Rate;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -30,7 +31,7 @@ use toml::de::{DeTable, DeValue};
 use unisono_text::Position;
 
 const KEY: &str = "subscribers";
-const MBIT: f64 = 1e6;
+pub(super) const MBIT: f64 = 1e6;
 /// The part by which a guarantee may be below its rate, because weights are rounded.
 const ROUNDING: f64 = 1e-6;
 
@@ -160,24 +161,35 @@ impl WithSubscribers {
         let guarantees = policy.guarantees();
         for row in &self.rows {
             let Some((minimum, class)) = row.minimum.zip(policy.hierarchy.find(&row.name)) else { continue };
-            let (wanted, gets) = (minimum.bits_per_second() as f64, guarantees[class.index()]);
-            if gets < wanted * (1.0 - ROUNDING) {
-                let parent = policy.hierarchy.class(class).parent;
-                let (parent, has) = (&policy.hierarchy.class(parent).name, guarantees[parent.index()]);
-                let what = format!(
-                    "`{}` is promised {:.1} mbit, and gets {:.1} of the {:.1} mbit of `{parent}` while all need theirs; lower \
-                     the guaranteed rates (a weight of a subscriber is a guaranteed rate in Mbit/s), or raise the weight of \
-                     `{parent}`",
-                    row.name,
-                    wanted / MBIT,
-                    gets / MBIT,
-                    has / MBIT
-                );
+            if let Some(what) = broken_promise(&policy, &guarantees, class, minimum.bits_per_second() as f64)
+            {
                 return Err(in_row(row, what));
             }
         }
         Ok(policy)
     }
+}
+
+/// Says why a subscriber's class does not get the bits a second that its row promises, if so.
+pub(super) fn broken_promise(
+    policy: &Policy,
+    guarantees: &[f64],
+    class: ClassId,
+    promised: f64,
+) -> Option<String> {
+    let (gets, class) = (guarantees[class.index()], policy.hierarchy.class(class));
+    (gets < promised * (1.0 - ROUNDING)).then(|| {
+        let (parent, has) = (&policy.hierarchy.class(class.parent).name, guarantees[class.parent.index()]);
+        format!(
+            "`{}` is promised {:.1} mbit, and gets {:.1} of the {:.1} mbit of `{parent}` while all need theirs; lower \
+             the guaranteed rates (a weight of a subscriber is a guaranteed rate in Mbit/s), or raise the weight of \
+             `{parent}`",
+            class.name,
+            promised / MBIT,
+            gets / MBIT,
+            has / MBIT
+        )
+    })
 }
 
 /// The columns that are read.

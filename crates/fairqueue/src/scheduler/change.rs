@@ -13,7 +13,7 @@
 
 use super::{INNER, Inner, MAX_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
 use crate::calendar::Calendar;
-use crate::hierarchy::{ClassId, Hierarchy};
+use crate::hierarchy::{ClassId, Hierarchy, Limit};
 use crate::packed_queue::TaggedSlot;
 use crate::weight::Weight;
 
@@ -73,7 +73,18 @@ impl<T> Scheduler<T> {
             self.calendars[inner.queue as usize] = Calendar::new(scale.costs.len(), scale.span());
         }
         self.enter_all(at, waiting);
-        self.exact = self.numbers.iter().all(|id| self.hierarchy.scale(*id).exact);
+        self.exact[at as usize] = scale.exact;
+    }
+
+    /// Changes how much may wait in a class that has a limit, but not which packet is dropped beyond it. No
+    /// waiting packet is dropped, as with [`Self::apply`]. Does nothing for a class without a limit.
+    pub fn set_limit(&mut self, class: ClassId, limit: Limit) {
+        let Some(present) = &mut self.hierarchy.class_mut(class).limit else { return };
+        let limit = Limit { overflow: present.overflow, ..limit };
+        if *present != limit {
+            *present = limit;
+            self.limits.set(class.index(), limit);
+        }
     }
 
     /// Takes all waiting children of a class, in their order, without the child in service.

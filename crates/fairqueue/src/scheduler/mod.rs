@@ -85,7 +85,8 @@ pub struct Scheduler<T> {
     /// The part of `charged` that is already in the tags.
     paid: u32,
     waiting: Backlog,
-    exact: bool,
+    /// Whether the costs of the children of each inner class are exact.
+    exact: Vec<bool>,
 }
 
 impl<T> Scheduler<T> {
@@ -110,7 +111,7 @@ impl<T> Scheduler<T> {
             charged: 0,
             paid: 0,
             waiting: Backlog::default(),
-            exact: true,
+            exact: Vec::new(),
             hierarchy,
         };
         let mut costs = vec![1; this.slots.len()];
@@ -132,7 +133,7 @@ impl<T> Scheduler<T> {
             }
             this.numbers.push(id);
             let scale = this.hierarchy.scale(id);
-            this.exact &= scale.exact;
+            this.exact.push(scale.exact);
             let queue = number(if many { this.calendars.len() } else { this.packed.len() });
             if many {
                 this.calendars.push(Calendar::new(class.children.len(), scale.span()));
@@ -171,7 +172,7 @@ impl<T> Scheduler<T> {
     /// Returns whether the costs of all classes are exactly in inverse proportion to their weights, so that
     /// no tag is rounded.
     pub fn is_exact(&self) -> bool {
-        self.exact
+        self.exact.iter().all(|exact| *exact)
     }
 
     /// Returns the service that a class and all classes below it have received.

@@ -18,11 +18,12 @@ mod parts;
 
 pub use parts::{EngineChange, ReplacedParts};
 
-use super::flows::{FlowNumber, FlowTree};
+use super::flows::{self, FlowNumber, FlowTree};
 use parts::EngineParts;
 use serde::{Deserialize, Serialize};
 use unisono_fairqueue::{
-    Backlog, ClassId, Discipline, Fifo, HierarchyError, LinkPace, LiveClass, Packet, Policy, Scheduler,
+    Backlog, ClassChange, ClassChangeError, ClassId, Discipline, Fifo, HierarchyError, LinkPace, LiveClass,
+    Packet, Policy, Scheduler,
 };
 use unisono_linux::clock::{Duration, Instant};
 
@@ -63,6 +64,10 @@ enum EngineQueue<F> {
 pub enum EngineChangeError {
     #[error("the discipline fifo has no classes to change; first run: unisono queue clear")]
     Fifo,
+    #[error(transparent)]
+    Class(#[from] ClassChangeError),
+    #[error("the policy in force has no class `{class}`")]
+    NoClass { class: String },
     #[error(transparent)]
     Hierarchy(#[from] HierarchyError),
     #[error(transparent)]
@@ -137,6 +142,31 @@ impl<F> Engine<F> {
         }
         self.link.set_rate(parts.policy.rate);
         Ok(ReplacedParts(std::mem::replace(&mut self.parts, parts)))
+    }
+
+    /// Changes the terms of one class; the caller has checked them. The others keep their places in the order,
+    /// and no waiting frame is lost. Cost: for each class a part of a microsecond; no frame leaves meanwhile.
+    pub fn change_class(&mut self, change: &ClassChange) -> Result<(), EngineChangeError> {
+        let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
+        let weight = change.new_weight()?;
+        let parts = &mut self.parts;
+        let Some(class) = parts.policy.hierarchy.find(&change.class) else {
+            return Err(EngineChangeError::NoClass { class: change.class.clone() });
+        };
+        parts.policy.set_terms(class, weight, change.ceiling);
+        if let Some(ceiling) = change.ceiling {
+            match &mut parts.ceilings[class.index()] {
+                Some(pacer) => pacer.set_rate(ceiling),
+                none => *none = Some(LinkPace::new(ceiling, MAX_LATENESS)),
+            }
+        }
+        if let Some(weight) = weight {
+            scheduler.set_weight(parts.layout.place(class), weight);
+            for (class, limit) in flows::default_limits(&parts.policy) {
+                scheduler.set_limit(parts.layout.place(class), limit);
+            }
+        }
+        Ok(())
     }
 
     /// Queues a frame of a leaf. If a class is full, drops frames, which [`dropped`](Self::dropped) returns.

@@ -19,7 +19,6 @@ pub(super) struct EngineParts {
     pub(super) ceilings: Vec<Option<LinkPace>>,
     pub(super) served: Vec<Served>,
     pub(super) delays: Vec<Histogram>,
-    guarantees: Vec<f64>,
 }
 
 /// Another policy for an engine, with everything that can be computed before it comes into force.
@@ -56,7 +55,6 @@ impl EngineParts {
             ceilings: policy.hierarchy.classes().map(pacer).collect(),
             served: vec![Served::default(); classes],
             delays: (0..classes).map(|_| Histogram::coarse()).collect(),
-            guarantees: policy.guarantees(),
             policy,
         };
         Ok((parts, tree))
@@ -65,7 +63,7 @@ impl EngineParts {
     /// Returns the statistics of each class. A class with children has the sums of its leaves. Cost: for each
     /// class some 10 us, and for each leaf a merge of histograms (some 5 us) at each level above it.
     pub(super) fn live(&self, backlog: impl Fn(ClassId) -> Backlog) -> Vec<LiveClass> {
-        let hierarchy = &self.policy.hierarchy;
+        let (hierarchy, guarantees) = (&self.policy.hierarchy, self.policy.guarantees());
         let leaves = || hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id));
         let mut served = self.served.clone();
         let mut backlogs = vec![Backlog::default(); served.len()];
@@ -89,7 +87,7 @@ impl EngineParts {
             .map(|(id, class)| LiveClass {
                 name: class.name.clone(),
                 parent: (class.parent != ClassId::ROOT).then(|| hierarchy.class(class.parent).name.clone()),
-                guarantee: self.guarantees[id.index()],
+                guarantee: guarantees[id.index()],
                 packets: served[id.index()].packets,
                 bytes: served[id.index()].bytes,
                 dropped: served[id.index()].dropped,

@@ -185,3 +185,39 @@ fn a_class_is_sure_of_no_more_than_its_ceiling() {
     let third = (1e8_f64 / 3.0).round();
     assert_eq!(sure, [("low".into(), 1e7), ("other".into(), third), ("rest".into(), third)]);
 }
+
+#[test]
+fn a_changed_class_has_the_share_the_ceiling_and_the_limit_that_the_changed_policy_gives() {
+    let text = "rate = \"100mbit\"\n[class.a]\nweight = 6\n[class.b]\nweight = 3\nflows = \"fair\"\n[class.c]\n[class.c.d]\n";
+    let then = text.replace("weight = 6", "ceiling = \"8mbit\"\nweight = 60");
+    let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
+    busy(&mut engine, &["a", "b", "d"], 1514, 0.5, Duration::ZERO);
+    let waiting = engine.waiting();
+    assert!(waiting > 0);
+    let change = ClassChange {
+        weight: Some("60".parse().expect("a weight")),
+        ceiling: Some("8mbit".parse().expect("a rate")),
+        ..ClassChange::of("a")
+    };
+    engine.change_class(&change).expect("there is such a class");
+    assert_eq!(engine.waiting(), waiting, "no frame is lost");
+
+    let anew = Engine::<u32>::new(policy(&then), EngineDiscipline::Fair).expect("sound");
+    assert_eq!(engine.policy().guarantees(), anew.policy().guarantees());
+    let limits = |engine: &Engine<u32>| match &engine.queue {
+        EngineQueue::Fair(queue) => {
+            queue.hierarchy().classes().map(|(_, class)| class.limit).collect::<Vec<_>>()
+        }
+        EngineQueue::Fifo(_) => Vec::new(),
+    };
+    assert_eq!(limits(&engine), limits(&anew));
+    let rates = busy(&mut engine, &["a", "b", "d"], 1514, 2.0, Duration::ZERO);
+    for (rate, exact) in rates.iter().zip([2e6, 17.25e6, 5.75e6]) {
+        assert!((*rate as f64 - exact).abs() < 0.01 * exact, "{rates:?}");
+    }
+    engine.change_class(&ClassChange { ceiling: None, ..change }).expect("there is such a class");
+    assert!(matches!(
+        engine.change_class(&ClassChange::of("e")),
+        Err(EngineChangeError::NoClass { .. })
+    ));
+}

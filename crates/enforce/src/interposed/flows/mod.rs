@@ -117,6 +117,26 @@ pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
     Hierarchy::new(spec(policy, &shares, ClassId::ROOT, LimitedFlows::No))?.with_default(&default)
 }
 
+/// Returns the limit of a leaf with this share of the link, if the policy sets none.
+fn default_limit(policy: &Policy, share: f64) -> Limit {
+    let bytes = policy.rate.bytes_per_second() * share * DELAY;
+    Limit { packets: u64::MAX, bytes: (bytes as u64).max(MIN_LIMIT), overflow: Overflow::DropTail }
+}
+
+/// Returns the leaves whose limits depend on their shares of the link, with these limits. How the packets to
+/// drop are chosen is not part of the result.
+pub(super) fn default_limits(policy: &Policy) -> impl Iterator<Item = (ClassId, Limit)> {
+    let (tree, shares) = (&policy.hierarchy, policy.hierarchy.shares());
+    let is_limited = |mut id: ClassId| {
+        while tree.class(id).limit.is_none() && id != ClassId::ROOT {
+            id = tree.class(id).parent;
+        }
+        tree.class(id).limit.is_some()
+    };
+    let leaves = tree.classes().map(|(id, _)| id).filter(|id| tree.is_leaf(*id));
+    leaves.filter(move |id| !is_limited(*id)).map(move |id| (id, default_limit(policy, shares[id.index()])))
+}
+
 /// Returns the name of a bucket. It is unique because no class of a policy has a slash in its name.
 fn bucket(class: &str, number: usize) -> String {
     format!("{class}/{number}")
@@ -132,10 +152,8 @@ fn spec(policy: &Policy, shares: &[f64], id: ClassId, above: LimitedFlows) -> Cl
     let class = policy.hierarchy.class(id);
     let limited = if class.limit.is_some() { LimitedFlows::Yes } else { above };
     let mut limit = class.limit.or_else(|| {
-        let bytes = policy.rate.bytes_per_second() * shares[id.index()] * DELAY;
-        let bytes = (bytes as u64).max(MIN_LIMIT);
         let wanted = limited == LimitedFlows::No && class.children.is_empty();
-        wanted.then_some(Limit { packets: u64::MAX, bytes, overflow: Overflow::DropTail })
+        wanted.then(|| default_limit(policy, shares[id.index()]))
     });
     let mut children: Vec<ClassSpec> =
         class.children.iter().map(|child| spec(policy, shares, *child, limited)).collect();

@@ -31,7 +31,7 @@ use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::AsFd;
-use unisono_fairqueue::{ClassId, Live, Order, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassChange, ClassId, ClassTerms, Live, Order, Policy, TrafficDirection};
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::bpf::compile::ProgramError;
 use unisono_linux::netlink::filter::{self, TrafficHook};
@@ -313,6 +313,20 @@ impl Backend for FairQueue {
         journal.commit(as_wanted)?;
         containers::refresh();
         Ok(())
+    }
+
+    /// Replaces all classes: this discipline has few of them, and keeps their packets.
+    fn change_class(&mut self, change: &ClassChange) -> Result<ClassTerms, Error> {
+        self.site.notes.clear();
+        let mut host = self.site.host()?;
+        let journal = self.site.journal()?;
+        let lock = journal.lock()?;
+        let record = self.recovered(&mut host, &journal)?.ok_or_else(|| self.site.no_policy())?;
+        let changed = change.apply_to(&record.policy)?;
+        let mut policy = Policy::parse(&changed.text)?;
+        (policy.cpu, policy.io) = (None, None); // other processes keep them, if any does
+        self.install(&policy, &lock)?;
+        Ok(changed.terms())
     }
 
     fn live(&mut self) -> Result<Live, Error> {

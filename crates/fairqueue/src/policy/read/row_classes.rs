@@ -18,6 +18,7 @@ use super::{Placed, WrittenClass, is_name};
 use crate::policy::matcher::{Matcher, Network};
 use crate::rate::Rate;
 use std::fmt::Write;
+use std::ops::Range;
 
 /// The line before the classes.
 pub(in super::super) const HEADING: &str = "# classes from a table\n";
@@ -53,12 +54,50 @@ pub(in super::super) fn write_class(
     text.push_str("]\n");
 }
 
+/// Whether the matches of the classes are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum RowMatches {
+    Read,
+    /// All but those of the first class are left out.
+    Skipped,
+}
+
+/// A line of a class that may be empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum ClassLine {
+    Weight,
+    Ceiling,
+}
+
+impl ClassLine {
+    /// Returns the number of the line in its class, and the begin of the line if it is not empty.
+    fn place(self) -> (usize, &'static str) {
+        match self {
+            Self::Weight => (1, "weight = "),
+            Self::Ceiling => (2, "ceiling = "),
+        }
+    }
+
+    /// Returns the bytes of this line, without its end, in the class that begins at an offset of a text.
+    /// Returns `None` if the line is another one.
+    pub(in super::super) fn find(self, text: &str, class: usize) -> Option<Range<usize>> {
+        let (number, begin) = self.place();
+        let mut at = class;
+        for _ in 0..number {
+            at += text.get(at..)?.find('\n')? + 1;
+        }
+        let line = at..at + text.get(at..)?.find('\n')?;
+        let is_it = line.is_empty() || text[line.clone()].starts_with(begin);
+        is_it.then_some(line)
+    }
+}
+
 /// Returns the classes at the end of a text, without the first one, and the text before them. The first class
 /// is left to the TOML reader: if the text before could not have such classes, it could not have the first
 /// one. Returns `None` if the text does not end with such classes.
-pub(super) fn at_end(text: &str) -> Option<(&str, Vec<WrittenClass>)> {
+pub(super) fn at_end(text: &str, matches: RowMatches) -> Option<(&str, Vec<WrittenClass>)> {
     let begin = text.rfind(HEADING)? + HEADING.len();
-    let mut lines = RowLines { text, at: begin };
+    let mut lines = RowLines { text, at: begin, matches };
     lines.class()?;
     let rest = &text[..lines.at];
     let mut classes = Vec::new();
@@ -72,6 +111,7 @@ struct RowLines<'a> {
     text: &'a str,
     /// The offset of the next line.
     at: usize,
+    matches: RowMatches,
 }
 
 impl<'a> RowLines<'a> {
@@ -99,7 +139,7 @@ impl<'a> RowLines<'a> {
         let at = at + "[class.".len();
         let mut class = WrittenClass::new(Placed { value: name.to_owned(), at }, None);
         if let Some((_, weight)) = self.value("weight = ", "")? {
-            class.weight = weight.parse().ok()?;
+            class.weight = Some(weight.parse().ok()?);
         }
         if let Some((at, ceiling)) = self.value("ceiling = \"", "\"")? {
             class.ceiling = Some(Placed { value: ceiling.parse().ok()?, at: at - 1 });
@@ -109,6 +149,9 @@ impl<'a> RowLines<'a> {
                 Some(Placed { value: Some(parent).filter(|name| is_name(name))?.to_owned(), at: at - 1 });
         }
         let (mut at, networks) = self.value("match = [", "]")??;
+        if self.matches == RowMatches::Skipped {
+            return Some(class);
+        }
         for written in networks.split(", ") {
             let network = written.strip_prefix("{ address = \"")?.strip_suffix("\" }")?.parse().ok()?;
             let matcher = Matcher { address: Some(network), ..Matcher::default() };
@@ -121,10 +164,15 @@ impl<'a> RowLines<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{read, read_toml};
+    use super::super::read_toml;
     use super::*;
+    use crate::policy::error::Mistake;
 
     const POLICY: &str = "rate = \"1gbit\"\n[class.tower]\n";
+
+    fn read(text: &str) -> Result<super::super::Written, Mistake> {
+        super::super::read(text, RowMatches::Read)
+    }
 
     fn with_three() -> String {
         let mut text = POLICY.to_owned() + HEADING;
@@ -140,7 +188,7 @@ mod tests {
     #[test]
     fn classes_at_the_end_are_read_as_toml_is() {
         let text = with_three();
-        let (rest, classes) = at_end(&text).expect("the text ends with classes");
+        let (rest, classes) = at_end(&text, RowMatches::Read).expect("the text ends with classes");
         assert_eq!(classes.len(), 2);
         assert!(rest.ends_with("]\n") && text[rest.len()..].starts_with("[class.b]"));
         let debug = |written: Result<_, _>| format!("{:?}", written.ok().expect("it is sound"));
@@ -158,10 +206,10 @@ mod tests {
         ] {
             let changed = text.replace(from, to);
             assert_ne!(changed, text);
-            assert!(at_end(&changed).is_none(), "{changed}");
+            assert!(at_end(&changed, RowMatches::Read).is_none(), "{changed}");
             assert!(read(&changed).is_ok(), "{changed}");
         }
-        assert!(at_end(&text.replace(HEADING, "# another\n")).is_none());
+        assert!(at_end(&text.replace(HEADING, "# another\n"), RowMatches::Read).is_none());
         // a text in which the heading is part of a value
         let within = format!("rate = \"1gbit\"\ndefault = '''\n{}'''\n", &text[POLICY.len()..]);
         assert!(read(&within).is_ok_and(|written| written.classes.is_empty()));

@@ -1,0 +1,69 @@
+//! Changes one class of the policy in force: its HTB class, the queue of it, and the siblings whose guaranteed
+//! rates move by more than is ignored ([`super::in_force`]).
+//!
+//! ```text
+//!   record prepared --> class changed --> record committed
+//!                   |                 |
+//!                   |                 +-- killed: the new terms hold, and the record has the previous ones
+//!                   +-- killed: nothing has changed
+//! ```
+//! The kernel first, then the record: a class whose record is behind still sends by the terms that the last
+//! command gave it, while a record that is ahead would say of a class what it does not do. The next change
+//! and the next `apply` compare with the classes of the kernel, not with the record, so both repair it. The
+//! record is never in the phase `Changing`, because then the next command would end the whole policy.
+//!
+//! Cost: the kernel describes all classes of the device (some microseconds each), and the record is written
+//! anew. The classifier and all other classes stay as they are.
+
+use super::htb_classes::{self, HANDLE, PlannedClass};
+use super::in_force::ClassesInForce;
+use super::saved::{BeforeKernel, Root};
+use super::site::{HostDevice, KernelBackend};
+use super::{Kernel, sockets};
+use crate::error::Error;
+use crate::journal::Record;
+use unisono_fairqueue::{ClassChange, ClassTerms, Policy};
+use unisono_linux::netlink::NetlinkRequest;
+
+pub(super) fn change(kernel: &mut Kernel, change: &ClassChange) -> Result<ClassTerms, Error> {
+    kernel.site.notes.clear();
+    let mut host = kernel.site.host()?;
+    let journal = kernel.site.journal()?;
+    let _lock = journal.lock()?;
+    let held = kernel.recovered(&mut host, &journal)?.ok_or_else(|| kernel.site.no_policy())?;
+    if !matches!(kernel.root(&mut host, true), Ok(Root::Ours)) {
+        return Err(kernel.site.removed("the classes"));
+    }
+    let changed = change.apply_to(&held.policy)?;
+    let requests = requests(kernel, &mut host, &changed.classes, &held)?;
+    let mut record = held.clone();
+    record.policy.clone_from(&changed.text);
+    // first, so that a full file system is noticed before any change
+    let as_wanted = journal.prepare(&record)?;
+    let done = host.socket.run(&requests).map_err(Error::from);
+    if let Err(error) = done.and_then(|()| Ok(journal.commit(as_wanted)?)) {
+        let undone = Policy::parse(&held.policy).map_err(Error::from).and_then(|policy| {
+            let requests = self::requests(kernel, &mut host, &policy, &held)?;
+            Ok(host.socket.run(&requests)?)
+        });
+        return Err(error.or_not_restored(&kernel.site.device(), undone));
+    }
+    Ok(changed.terms())
+}
+
+/// Returns the requests from the present classes to those of a policy whose tree is that of the record.
+fn requests(
+    kernel: &Kernel,
+    host: &mut HostDevice,
+    policy: &Policy,
+    held: &Record<BeforeKernel>,
+) -> Result<Vec<NetlinkRequest>, Error> {
+    let before = &held.before;
+    let in_force = ClassesInForce::read(host, HANDLE)?;
+    let stored = sockets::stored(policy, &before.numbers, before.sockets)?;
+    let leaves = stored.map_or_else(Vec::new, |stored| stored.leaves);
+    let (longest, _) = kernel.longest(host, policy, before.gso_max_size);
+    let plan: Vec<PlannedClass> =
+        htb_classes::plan(policy, &before.numbers, longest, kernel.tuning, &leaves, &in_force);
+    Ok(htb_classes::changes(&plan, &in_force, host.queue))
+}
