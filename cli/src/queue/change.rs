@@ -32,7 +32,7 @@ use unisono_fairqueue::{ClassChange, ClassTerms, Rate, TrafficDirection, Weight}
       a class that the policy declares")]
 #[command(group = clap::ArgGroup::new("terms").args(["rate", "weight", "ceiling"]).required(true).multiple(true))]
 pub(crate) struct Args {
-    /// The class; for a subscriber, the name in the table
+    /// The class, as `unisono queue show` names it
     #[arg(value_name = "CLASS")]
     class: String,
     /// The guaranteed rate of a subscriber, such as 5mbit

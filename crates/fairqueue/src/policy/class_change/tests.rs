@@ -161,7 +161,7 @@ fn a_change_that_the_policy_could_not_have_is_refused_with_a_reason() {
         (
             &text,
             change("t", None, Some("600mbit"), None),
-            "`t` is promised 600.0 mbit, and gets 495.9 of the 500.0 mbit of `tower`",
+            "`t` is promised 600.0 mbit, and gets 495.2 of the 499.4 mbit of `tower`",
         ),
         (
             &text,
