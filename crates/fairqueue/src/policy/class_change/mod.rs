@@ -231,7 +231,7 @@ const MAX_LISTED: usize = 20;
 
 /// Returns the offset of the first row's class, or of the end of the text.
 fn rows_of(text: &str) -> usize {
-    text.rfind(HEADING).map_or(text.len(), |at| at + HEADING.len())
+    text.find(HEADING).map_or(text.len(), |at| at + HEADING.len())
 }
 
 /// Returns the offset of a class among the rows, which begin at `rows`.

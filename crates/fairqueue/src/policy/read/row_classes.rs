@@ -96,7 +96,7 @@ impl ClassLine {
 /// is left to the TOML reader: if the text before could not have such classes, it could not have the first
 /// one. Returns `None` if the text does not end with such classes.
 pub(super) fn at_end(text: &str, matches: RowMatches) -> Option<(&str, Vec<WrittenClass>)> {
-    let begin = text.rfind(HEADING)? + HEADING.len();
+    let begin = text.find(HEADING)? + HEADING.len();
     let mut lines = RowLines { text, at: begin, matches };
     lines.class()?;
     let rest = &text[..lines.at];
