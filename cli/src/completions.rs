@@ -2,6 +2,7 @@
 //! runs this program, which also offers names that exist at that moment: network devices, gangs of the
 //! daemon, topics of the broker.
 
+use crate::study;
 use clap::CommandFactory;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{CompleteEnv, Shells};
@@ -73,6 +74,18 @@ fn gangs_at(socket: &Path) -> Vec<CompletionCandidate> {
     }
 }
 
+/// Returns what a report can print as text: all, a topic, or one study.
+pub(crate) fn report_texts() -> Vec<CompletionCandidate> {
+    let names = std::iter::once("all".to_owned()).chain(study::topic_completions());
+    names.map(CompletionCandidate::new).collect()
+}
+
+/// Returns the ids of the built-in studies.
+pub(crate) fn studies() -> Vec<CompletionCandidate> {
+    let studies = unisono_study::library::studies().unwrap_or_default();
+    studies.into_iter().map(|study| CompletionCandidate::new(study.id)).collect()
+}
+
 /// Returns topics of the user's broker: those with a kept event, and those with an event that is published
 /// within [`LISTENING`]; at most [`MAX_TOPICS`].
 pub(crate) fn topics() -> Vec<CompletionCandidate> {
@@ -141,6 +154,11 @@ mod tests {
             (&["barrier", "--wait", ""], "spin-block"),
             (&["barrier", "--algorithm", "d"], "dissemination"),
             (&["study", "gran"], "granularity"),
+            (&["study", "--show", "gran"], "granularity"),
+            (&["report", "records", "--text", "a"], "all"),
+            (&["report", "records", "--text", "ga"], "gang"),
+            (&["report", "records", "--text", "gran"], "granularity"),
+            (&["report", "records", "--text", "queue-s"], "queue-shares"),
             (&["tree", "convert", "--from", ""], "graphml"),
             (&["queue", "show", "--dev", ""], "lo"),
             (&["queue", "apply", "policy.toml", "--dev", "l"], "lo"),

@@ -1,9 +1,12 @@
 //! `unisono report`: draws the page from records, without measuring.
 
+use crate::completions;
 use crate::exit::Failure;
+use crate::live_view::table_width;
 use crate::machine_output::{self, CsvFlag, TableForm};
 use crate::output;
 use crate::study;
+use clap_complete::engine::ArgValueCandidates;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -25,8 +28,6 @@ use unisono_report::{ClaimsFormat, Error, RecordsSummary};
       its figures and verdicts about gangs, as text
   unisono report before after
       what changed from one study to another
-  unisono report study-2026-11-21 --claims
-      what the papers say beside it, in Markdown
   unisono report study-2026-11-21 --json
       the verdicts as JSON, for other programs")]
 pub(crate) struct Args {
@@ -42,11 +43,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     table: CsvFlag,
     /// Print each figure and statement of the four papers beside these records, in Markdown; with --json as
-    /// JSON; write no page
+    /// JSON; write no page. Needs the program unisono-laboratory, which no package has (see `unisono study
+    /// --help`)
     #[arg(long, conflicts_with_all = ["text", "csv"])]
     claims: bool,
     /// Print the figures and verdicts of a topic, of a study, or `all` of them; write no page
-    #[arg(long, value_name = "TOPIC", conflicts_with_all = ["json", "csv"])]
+    #[arg(long, value_name = "TOPIC", conflicts_with_all = ["json", "csv"], add = ArgValueCandidates::new(completions::report_texts))]
     text: Option<String>,
 }
 
@@ -125,7 +127,8 @@ fn print_text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
-    output::answer(output::plain(&study::tables_text(&found)).trim())?;
+    let text = study::fitted(&study::tables_text(&found), table_width());
+    output::answer(output::plain(&text).trim())?;
     Ok(ExitCode::SUCCESS)
 }
 
