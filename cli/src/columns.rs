@@ -53,8 +53,8 @@ pub(crate) fn cut(text: &str, max_letters: usize) -> String {
     kept + "~"
 }
 
-/// Returns `head` and `text` on one line, if they fit. Otherwise the text is folded, and its further lines are
-/// indented by `indent`.
+/// Returns `head` and `text` on one line, if they fit. Otherwise the text is folded, and its further lines
+/// are indented by `indent`.
 pub(crate) fn hanging(head: &str, text: &str, indent: usize, width: usize) -> String {
     let margin = " ".repeat(indent);
     let line = format!("{head}{text}");

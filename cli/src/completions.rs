@@ -2,7 +2,6 @@
 //! runs this program, which also offers names that exist at that moment: network devices, gangs of the
 //! daemon, topics of the broker.
 
-use crate::study;
 use clap::CommandFactory;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{CompleteEnv, Shells};
@@ -72,18 +71,6 @@ fn gangs_at(socket: &Path) -> Vec<CompletionCandidate> {
         }
         _ => Vec::new(),
     }
-}
-
-/// Returns what a report can print as text: all, a topic, or one study.
-pub(crate) fn report_texts() -> Vec<CompletionCandidate> {
-    let names = std::iter::once("all".to_owned()).chain(study::topic_completions());
-    names.map(CompletionCandidate::new).collect()
-}
-
-/// Returns the ids of the built-in studies.
-pub(crate) fn studies() -> Vec<CompletionCandidate> {
-    let studies = unisono_study::library::studies().unwrap_or_default();
-    studies.into_iter().map(|study| CompletionCandidate::new(study.id)).collect()
 }
 
 /// Returns topics of the user's broker: those with a kept event, and those with an event that is published

@@ -169,8 +169,8 @@ fn others(summary: &RunSummary) -> String {
     got + &keep
 }
 
-/// Returns a table with a row for each program under each scheduler, and a line for each scheduler, in lines of
-/// at most `width` characters. Columns without a figure are left out.
+/// Returns a table with a row for each program under each scheduler, and a line for each scheduler, in lines
+/// of at most `width` characters. Columns without a figure are left out.
 pub(crate) fn simulations(reports: &[(String, Report)], width: usize) -> String {
     let mut text = simulated_programs(reports, width) + "\n";
     for (scheduler, report) in reports {

@@ -75,8 +75,8 @@ impl LiveViewFlags {
     }
 }
 
-/// Returns the number of characters that a line of standard output may have: the width of its terminal, or the
-/// number in COLUMNS; elsewhere any number, so that programs get whole lines.
+/// Returns the number of characters that a line of standard output may have: the width of its terminal, or
+/// the number in COLUMNS; elsewhere any number, so that programs get whole lines.
 pub(crate) fn table_width() -> usize {
     let set = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     let own = || terminal_size().map(|(columns, _)| columns);

@@ -1,12 +1,11 @@
 //! `unisono report`: draws the page from records, without measuring.
 
-use crate::completions;
 use crate::exit::Failure;
 use crate::live_view::table_width;
 use crate::machine_output::{self, CsvFlag, TableForm};
 use crate::output;
 use crate::study;
-use clap_complete::engine::ArgValueCandidates;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -48,8 +47,14 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["text", "csv"])]
     claims: bool,
     /// Print the figures and verdicts of a topic, of a study, or `all` of them; write no page
-    #[arg(long, value_name = "TOPIC", conflicts_with_all = ["json", "csv"], add = ArgValueCandidates::new(completions::report_texts))]
+    #[arg(long, value_name = "TOPIC", conflicts_with_all = ["json", "csv"], add = ArgValueCandidates::new(text_completions))]
     text: Option<String>,
+}
+
+/// Returns what can be printed as text: all, a topic, or one study.
+fn text_completions() -> Vec<CompletionCandidate> {
+    let names = std::iter::once("all".to_owned()).chain(study::topic_completions());
+    names.map(CompletionCandidate::new).collect()
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {

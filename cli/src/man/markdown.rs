@@ -67,8 +67,8 @@ fn cells(row: &str) -> Vec<String> {
     row.trim_end_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// Converts a row to a paragraph: the first cell, in parentheses the middle cells with their heads, and the last
-/// cell, indented.
+/// Converts a row to a paragraph: the first cell, in parentheses the middle cells with their heads, and the
+/// last cell, indented.
 fn table_row(heads: &[String], cells: &[String]) -> String {
     let [first, middle @ .., last] = cells else { return protected(&inline(&cells.concat())) };
     let middle = heads.iter().skip(1).zip(middle).filter(|(_, cell)| !cell.is_empty());

@@ -160,8 +160,8 @@ fn section(page: &mut dyn Write, heading: &str, text: &str) -> std::io::Result<(
     write!(page, ".SH \"{heading}\"\n{text}")
 }
 
-/// Returns paragraphs that are filled, each of which is a line of the text. Indented lines, such as samples, stay
-/// as they are.
+/// Returns paragraphs that are filled, each of which is a line of the text. Indented lines, such as samples,
+/// stay as they are.
 fn filled(text: &str) -> String {
     let mut roff = String::new();
     let mut block: Vec<String> = Vec::new();

@@ -5,14 +5,13 @@ mod laboratory;
 mod progress;
 
 use crate::columns::{fold, hanging};
-use crate::completions;
 use crate::exit::Failure;
 use crate::help::Completed;
 use crate::live_view::table_width;
 use crate::machine_output;
 use anyhow::Context as _;
 use clap::builder::StringValueParser;
-use clap_complete::engine::ArgValueCandidates;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 pub use laboratory::STUDIES as LABORATORY_STUDIES;
 pub(crate) use laboratory::become_laboratory;
 use progress::Progress;
@@ -88,8 +87,8 @@ the records keep the disturbed run, and no statistic counts it.
 A study has a time limit: two minutes, or 1.1 times its estimated time if that is longer (--paper: none). At the limit, \
 repetitions after the first are left out, and the records say which.")]
 pub(crate) struct Args {
-    /// Topics, or ids of single studies; --list shows both. Without one, a default set of studies runs in two minutes. The studies that --list marks with * run
-    /// only when they, or their topic, are named
+    /// Topics, or ids of single studies; --list shows both. Without one, a default set of studies runs in two
+    /// minutes. The studies that --list marks with * run only when they, or their topic, are named
     #[arg(value_name = "TOPIC", value_parser = Completed::new(topic_completions, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
     /// Few repetitions (the default): two minutes for the default set of studies
@@ -126,7 +125,7 @@ pub(crate) struct Args {
     #[arg(long)]
     list: bool,
     /// Print the file of a built-in study, to start your own from
-    #[arg(long, value_name = "ID", conflicts_with_all = ["list", "topics", "file"], add = ArgValueCandidates::new(completions::studies))]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["list", "topics", "file"], add = ArgValueCandidates::new(id_completions))]
     show: Option<String>,
     /// Print the figures and verdicts of every study at the end, not only the answers
     #[arg(long)]
@@ -138,6 +137,11 @@ pub(crate) struct Args {
     /// With --list: print the studies as comma-separated values
     #[arg(long, requires = "list", conflicts_with = "json")]
     csv: bool,
+}
+
+/// Returns the ids of the built-in studies.
+fn id_completions() -> Vec<CompletionCandidate> {
+    library::studies().unwrap_or_default().into_iter().map(|file| CompletionCandidate::new(file.id)).collect()
 }
 
 /// Returns the completions for TOPIC: the topics, then the ids.
@@ -473,8 +477,8 @@ fn report_outcome(
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Folds the sentences of [`tables_text`] into lines of at most `width` characters. The rows of its tables, which
-/// are indented by four, stay whole.
+/// Folds the sentences of [`tables_text`] into lines of at most `width` characters. The rows of its tables,
+/// which are indented by four, stay whole.
 pub(crate) fn fitted(tables: &str, width: usize) -> String {
     const ROW: &str = "    ";
     let fit = |line: &str| {

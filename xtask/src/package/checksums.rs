@@ -1,5 +1,5 @@
-//! Writes the files beside the packages: the source archive, licences of all parts, SBOM, how to sign, and the
-//! checksums of all files.
+//! Writes the files beside the packages: the source archive, licences of all parts, SBOM, how to sign, and
+//! the checksums of all files.
 
 use super::release::{Release, VERSION, template};
 use super::{run_quietly, sbom};

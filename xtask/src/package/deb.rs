@@ -94,8 +94,8 @@ fn write_control(tree: &Path, arch: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// Runs `postinst configure` with these programs alone on its path, each a script. Returns what groupadd was
-    /// asked to do, and standard error.
+    /// Runs `postinst configure` with these programs alone on its path, each a script. Returns what groupadd
+    /// was asked to do, and standard error.
     fn configure(programs: &[(&str, &str)]) -> (Option<String>, String) {
         let directory = tempfile::tempdir().expect("there is room");
         for (name, script) in programs.iter().chain(&[("systemctl", "exit 0")]) {
