@@ -1,10 +1,13 @@
-//! Tables whose lines fit a terminal: the least important columns are left out first.
+//! Tables and texts whose lines fit a terminal: the least important columns are left out first, and texts are
+//! folded.
 
 /// Width of the first column, which names the rows.
 const NAME: usize = 24;
 /// In a line narrower than this, the names get two fifths of the width, so that the most important columns
 /// fit beside them.
 const WIDE: usize = 80;
+/// A text is not folded into lines narrower than this. Chosen, not measured.
+const MIN_FOLDED: usize = 20;
 
 pub(crate) struct Column {
     /// A column with a higher rank is left out earlier.
@@ -50,6 +53,21 @@ pub(crate) fn cut(text: &str, max_letters: usize) -> String {
     kept + "~"
 }
 
+/// Returns `head` and `text` on one line, if they fit. Otherwise the text is folded, and its further lines
+/// are indented by `indent`.
+pub(crate) fn hanging(head: &str, text: &str, indent: usize, width: usize) -> String {
+    let margin = " ".repeat(indent);
+    let line = format!("{head}{text}");
+    let Some(room) = width.checked_sub(indent).filter(|room| *room >= MIN_FOLDED) else { return line };
+    let first_room = width.saturating_sub(head.chars().count());
+    let first = fold(text, first_room.max(1));
+    let first = first.lines().next().unwrap_or_default();
+    let rest = text[first.len()..].trim_start();
+    let rest = fold(rest, room);
+    let rest: String = rest.lines().map(|line| format!("\n{margin}{line}")).collect();
+    format!("{head}{first}{rest}")
+}
+
 /// Folds a text into lines of at most `width` characters, broken between words if possible.
 pub(crate) fn fold(text: &str, width: usize) -> String {
     let mut folded = Vec::new();
@@ -76,5 +94,8 @@ mod tests {
         assert_eq!(fold("abcdefgh", 3), "abc\ndef\ngh");
         assert_eq!(fold("as it is", usize::MAX), "as it is");
         assert_eq!(cut("enp0s31f6", 5), "enp0~");
+        let text = "a text that goes on behind its head";
+        assert_eq!(hanging("  name  ", text, 8, 30), "  name  a text that goes on\n        behind its head");
+        assert_eq!(hanging("  name  ", text, 8, usize::MAX), format!("  name  {text}"));
     }
 }

@@ -1,5 +1,7 @@
 //! `unisono doctor`: prints a line for each capability of the host that some command needs.
 
+use crate::columns::hanging;
+use crate::live_view::table_width;
 use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use indicatif::ProgressBar;
@@ -57,12 +59,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else if args.table.csv {
         output::answer(&machine_output::csv(&capabilities)?)?;
     } else {
-        output::answer(table(&capabilities).trim_end())?;
+        output::answer(table(&capabilities, table_width()).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(capabilities: &[Capability]) -> String {
+/// Returns the capabilities, each on one line if the line has at most `line_width` characters.
+fn table(capabilities: &[Capability], line_width: usize) -> String {
     let width = capabilities.iter().map(|capability| capability.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     let mut group = "";
@@ -71,7 +74,9 @@ fn table(capabilities: &[Capability]) -> String {
             group = capability.group;
             text.push_str(&format!("{}{group}\n", if text.is_empty() { "" } else { "\n" }));
         }
-        text.push_str(&format!("  {:width$}  {}\n", capability.name, sentence(capability)));
+        let head = format!("  {:width$}  ", capability.name);
+        text.push_str(&hanging(&head, &sentence(capability), width + 4, line_width));
+        text.push('\n');
     }
     let found = capabilities.iter().filter(|capability| capability.found).count();
     text.push_str(&format!("\n{found} of {} capabilities found", capabilities.len()));
@@ -97,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_capability_shows_reason_and_remedy_on_one_line() {
+    fn a_missing_capability_shows_reason_and_remedy_on_one_line_or_in_the_columns_of_a_terminal() {
         let capability = Capability {
             name: "tun",
             group: "network",
@@ -113,7 +118,11 @@ mod tests {
             reason: Some("too slow".into()),
             ..capability.clone()
         };
-        let text = table(&[capability, unknown]);
+        let long = Capability { reason: Some("word ".repeat(40) + "end"), ..capability.clone() };
+        let folded = table(&[long], 80);
+        assert!(folded.lines().all(|line| line.chars().count() <= 80), "{folded}");
+        assert!(folded.contains("end; make one"), "{folded}");
+        let text = table(&[capability, unknown], usize::MAX);
         assert!(text.starts_with("network\n  tun  not found: no device; make one\n"), "{text}");
         assert!(text.contains("\n  cc   unknown: too slow; make one\n"), "{text}");
     }

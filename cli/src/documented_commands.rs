@@ -128,6 +128,17 @@ fn the_parser_takes_every_example_of_the_help_and_none_is_broken_in_80_columns()
 }
 
 #[test]
+fn no_line_of_any_help_is_wider_than_80_columns() {
+    let mut wide = Vec::new();
+    visit_commands(&crate::Cli::command().term_width(80), &mut |command| {
+        let help = command.clone().term_width(80).render_long_help().to_string();
+        let lines = help.lines().filter(|line| line.trim_end().chars().count() > 80);
+        wide.extend(lines.map(|line| format!("{}: {line}", command.get_name())));
+    });
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
+}
+
+#[test]
 fn a_command_in_the_comment_of_the_one_before_and_an_unknown_option_are_faults() {
     let page = "```sh\nunisono queue clear   # as it was sudo unisono queue show\nunisono queue \\\n    show --dve x\n```\n";
     let faults: Vec<_> = shell_lines(page).iter().filter_map(|(_, line)| fault(line)).collect();

@@ -3,7 +3,7 @@
 use crate::completions;
 use crate::exit::Failure;
 use crate::gang_table;
-use crate::live_view::{LiveViewFlags, LiveViewText};
+use crate::live_view::{LiveViewFlags, LiveViewText, table_width};
 use crate::machine_output::{self, CsvFlag, TableForm};
 use crate::output;
 use crate::service::{self, ServiceNotices, utf8};
@@ -48,8 +48,9 @@ use unisono_measure::units::duration;
 Other programs keep the share that Linux gives them: the daemon gives its gangs no priority over them. Do not \
 pause a container whose group is a gang; remove the gang first.
 
-A file of rules has a [[gang]] for each rule: `cgroup`, or `program` and `user`, and `name` and `weight` of the gangs. `*` \
-stands for any letters of a name. If a changed file has an error, the old rules stay in force.")]
+A file of rules has a [[gang]] for each rule: `cgroup`, or `program` and `user`, and `name` and `weight` of the gangs \
+(unisono-gang-rules(5)). `*` in `program` stands for any letters; in `cgroup` it stays within a level, so that `*/*` are groups \
+of the second level. `name` and `user` have no `*`. If a changed file has an error, the old rules stay in force.")]
 pub(crate) struct DaemonArgs {
     /// Length of a slice (1ms to 10s). A gang runs for as many slices as its weight, then the next gang runs
     /// [default: 20ms, and up to 100ms while the threads of a gang wait for each other less often than every
@@ -193,20 +194,25 @@ pub(crate) struct RemoveArgs {
 
 /// Change the weight of a gang, or the slice of all gangs
 #[derive(clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "unisono gang set GANG --weight WEIGHT\n       unisono gang set --slice SLICE",
+    after_help = "Examples:
   sudo unisono gang set solver --weight 3
-  sudo unisono gang set --slice 5ms")]
+      three slices for each of another gang with weight 1
+  sudo unisono gang set --slice 5ms
+      for all gangs"
+)]
 pub(crate) struct SetArgs {
     #[command(flatten)]
     daemon: Connection,
     /// The gang's name
-    #[arg(value_parser = name, requires = "weight", add = ArgValueCandidates::new(completions::gangs))]
+    #[arg(value_parser = name, add = ArgValueCandidates::new(completions::gangs))]
     gang: Option<GangName>,
     /// Slices that it gets before the next gang runs
     #[arg(long, requires = "gang")]
     weight: Option<u32>,
-    /// Length of a slice (1ms to 10s)
-    #[arg(long, value_parser = duration, required_unless_present = "weight")]
+    /// Length of a slice of all gangs (1ms to 10s)
+    #[arg(long, value_parser = duration)]
     slice: Option<Duration>,
 }
 
@@ -397,7 +403,7 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     } else if args.table.csv {
         output::answer(&machine_output::csv(&view.gangs)?)?;
     } else {
-        output::answer(gang_table::served(&view, None, usize::MAX).trim_end())?;
+        output::answer(gang_table::served(&view, None, table_width()).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -410,15 +416,35 @@ pub(crate) fn remove(args: RemoveArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn set(args: SetArgs) -> anyhow::Result<ExitCode> {
-    if let (Some(gang), Some(weight)) = (args.gang, args.weight) {
-        let answer = format!("{gang} has the weight {weight}");
-        args.daemon.ask(&ServiceRequest::Weight { gang, weight })?;
-        output::answer(&answer)?;
-    }
-    if let Some(slice) = args.slice {
-        let milliseconds = slice.as_secs_f64() * 1e3;
-        args.daemon.ask(&ServiceRequest::Slice { milliseconds })?;
-        output::answer(&format!("slices have {milliseconds} ms"))?;
+    match args {
+        SetArgs { daemon, gang: Some(gang), weight: Some(weight), slice: None } => {
+            let answer = format!("{gang} has the weight {weight}");
+            daemon.ask(&ServiceRequest::Weight { gang, weight })?;
+            output::answer(&answer)?;
+        }
+        SetArgs { daemon, gang: None, weight: None, slice: Some(slice) } => {
+            let milliseconds = slice.as_secs_f64() * 1e3;
+            daemon.ask(&ServiceRequest::Slice { milliseconds })?;
+            output::answer(&format!("slices of all gangs have {milliseconds} ms"))?;
+        }
+        SetArgs { gang: Some(gang), slice: Some(slice), .. } => {
+            let slice = match slice.as_micros() {
+                whole if whole % 1000 == 0 => format!("{}ms", whole / 1000),
+                part => format!("{part}us"),
+            };
+            let text = format!(
+                "--slice is the slice of all gangs, so {gang} is not named with it: unisono gang set --slice {slice}; \
+                 more slices for {gang} alone: unisono gang set {gang} --weight 2"
+            );
+            return Err(Failure::Usage(text).into());
+        }
+        SetArgs { gang, .. } => {
+            let gang = gang.map_or_else(|| "GANG".to_owned(), |gang| gang.to_string());
+            let text = format!(
+                "write what to set: unisono gang set {gang} --weight 2; or, for all gangs: unisono gang set --slice 20ms"
+            );
+            return Err(Failure::Usage(text).into());
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

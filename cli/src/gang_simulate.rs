@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::help::{Completed, owned};
+use crate::live_view::table_width;
 use crate::machine_output::{self, CsvFlag};
 use crate::{gang_table, output};
 use clap::Parser;
@@ -22,9 +23,9 @@ const SCHEDULERS: [&str; 6] = ["linux", "spread", "gang", "paired", "partition",
 /// Gangs follow the same policy as `unisono gang run`.
 #[derive(Parser)]
 #[command(after_help = r#"Examples:
-  unisono gang simulate --cores 16 --programs 16x50us,16x0us
-      programs whose threads meet at a barrier each 50 us, and all the time:
-      Linux, spread, gangs
+  unisono gang simulate --cores 8 --programs 8x50us,4x50us,4x50us
+      three programs whose threads meet at a barrier each 50 us: under Linux,
+      pinned to cores (spread), as gangs
   unisono gang simulate --kernel cfs-2.6.32 --programs 16x50us+2ms,16x0us \
           --scheduler linux,gang
       the first one's threads compute up to 2 ms longer, at random; the paper's
@@ -124,7 +125,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let rows = reports.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
         writeln!(out, "{}", machine_output::csv(&rows)?)?;
     } else {
-        write!(out, "{}", output::plain(&gang_table::simulations(&reports)))?;
+        write!(out, "{}", output::plain(&gang_table::simulations(&reports, table_width())))?;
     }
     Ok(ExitCode::SUCCESS)
 }

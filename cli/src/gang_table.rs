@@ -1,6 +1,6 @@
 //! The tables that `unisono gang` prints.
 
-use crate::columns::{self, Column, fold};
+use crate::columns::{self, Column, cut, fold, hanging};
 use std::fmt::Write;
 use std::time::Duration;
 use unisono_gang::host::run::RunSummary;
@@ -67,8 +67,8 @@ pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration
         let _ = writeln!(text, "add one: unisono gang add --pid PID");
         return text;
     }
-    if let Some((earlier, passed)) = earlier.filter(|_| width != usize::MAX) {
-        return fold(&text, width) + "\n" + &changes(view, earlier, passed, width);
+    if width != usize::MAX {
+        return fold(&text, width) + "\n" + &changes(view, earlier, width);
     }
     let since = if earlier.is_some() { "  cores  turn %" } else { "" };
     let _ =
@@ -105,16 +105,21 @@ fn use_since(gang: &GangView, earlier: &ServiceView, passed: Duration) -> (Optio
 }
 
 /// Returns the gangs as a table that fits a terminal.
-fn changes(view: &ServiceView, earlier: &ServiceView, passed: Duration, width: usize) -> String {
+fn changes(view: &ServiceView, earlier: Option<(&ServiceView, Duration)>, width: usize) -> String {
     let column = |rank, width, head, cell: &dyn Fn(&GangView) -> String| Column {
         rank,
         width,
         head,
         cells: view.gangs.iter().map(cell).collect(),
     };
-    let columns = vec![
-        column(0, 6, "cores", &|gang| shown(use_since(gang, earlier, passed).0, 2)),
-        column(2, 6, "turn %", &|gang| shown(use_since(gang, earlier, passed).1, 0)),
+    let mut columns = Vec::new();
+    if let Some((earlier, passed)) = earlier {
+        columns.extend([
+            column(0, 6, "cores", &|gang| shown(use_since(gang, earlier, passed).0, 2)),
+            column(2, 6, "turn %", &|gang| shown(use_since(gang, earlier, passed).1, 0)),
+        ]);
+    }
+    columns.extend([
         column(1, 7, "state", &|gang| gang.state.to_string()),
         column(4, 6, "weight", &|gang| gang.weight.to_string()),
         column(5, 7, "threads", &|gang| gang.threads.to_string()),
@@ -122,7 +127,7 @@ fn changes(view: &ServiceView, earlier: &ServiceView, passed: Duration, width: u
         column(3, 9, "cpu s", &|gang| shown(gang.cpu_s, 2)),
         column(7, 7, "turns", &|gang| gang.turns.to_string()),
         column(8, 9, "had s", &|gang| format!("{:.2}", gang.had_s)),
-    ];
+    ]);
     let names: Vec<String> =
         view.gangs.iter().map(|gang| format!("{} ({})", gang.name, gang.target)).collect();
     columns::lines("gang (what)", &names, columns, width)
@@ -164,42 +169,17 @@ fn others(summary: &RunSummary) -> String {
     got + &keep
 }
 
-/// Returns a table with a row for each program under each scheduler, and a line for each scheduler.
-pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
-    let mut text = String::from(
-        "  scheduler  threads  barriers/s  computes  spins  unstacked  ended s  stretch  latency s  program\n",
-    );
-    let or_dash = |value: Option<f64>, digits: usize| {
-        value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-    };
-    for (scheduler, report) in reports {
-        for fate in &report.gangs {
-            let part = |seconds: f64| seconds / report.makespan_s / report.cores as f64 * 100.0;
-            let _ = writeln!(
-                text,
-                "  {scheduler:<9}  {:>7}  {:>10}  {:>6.1} %  {:>3.0} %  {:>9.2}  {:>7}  {:>7}  {:>9}  {}",
-                fate.threads,
-                if fate.barriers == 0 { "-".to_owned() } else { number(fate.barriers_per_s) },
-                part(fate.work_s),
-                part(fate.spin_s),
-                fate.unstacked,
-                or_dash(fate.finished_s, 3),
-                or_dash(fate.stretch, 2),
-                or_dash(fate.latency_s.map(|latency| latency.median), 3),
-                fate.name,
-            );
-        }
-    }
-    text.push('\n');
+/// Returns a table with a row for each program under each scheduler, and a line for each scheduler, in lines
+/// of at most `width` characters. Columns without a figure are left out.
+pub(crate) fn simulations(reports: &[(String, Report)], width: usize) -> String {
+    let mut text = simulated_programs(reports, width) + "\n";
     for (scheduler, report) in reports {
         let turns = match report.turns {
             0 => String::new(),
             turns => format!("{}, ", counted(turns, "turn")),
         };
-        let _ = writeln!(
-            text,
-            "  {scheduler}: {} for {:.3} s ({}): {:.1} % computing, {:.1} % spinning, {:.1} % overhead, {:.1} % \
-             idle; {turns}{}, {}",
+        let line = format!(
+            "{} for {:.3} s ({}): {:.1} % computing, {:.1} % spinning, {:.1} % overhead, {:.1} % idle; {turns}{}, {}",
             counted(report.cores, "core"),
             report.makespan_s,
             report.kernel,
@@ -210,6 +190,63 @@ pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
             counted(report.switches, "switch"),
             counted(report.migrations, "migration"),
         );
+        text += &hanging(&format!("  {scheduler}: "), &line, 4, width);
+        text.push('\n');
+    }
+    text
+}
+
+fn simulated_programs(reports: &[(String, Report)], width: usize) -> String {
+    const NO_FIGURE: &str = "-";
+    let or_dash = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| NO_FIGURE.to_owned(), |value| format!("{value:.digits$}"))
+    };
+    let head = [
+        "scheduler",
+        "threads",
+        "barriers/s",
+        "computes",
+        "spins",
+        "unstacked",
+        "ended s",
+        "stretch",
+        "latency s",
+        "program",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    for (scheduler, report) in reports {
+        for fate in &report.gangs {
+            let part = |seconds: f64| seconds / report.makespan_s / report.cores as f64 * 100.0;
+            rows.push([
+                scheduler.clone(),
+                fate.threads.to_string(),
+                if fate.barriers == 0 { NO_FIGURE.to_owned() } else { number(fate.barriers_per_s) },
+                format!("{:.1} %", part(fate.work_s)),
+                format!("{:.0} %", part(fate.spin_s)),
+                format!("{:.2}", fate.unstacked),
+                or_dash(fate.finished_s, 3),
+                or_dash(fate.stretch, 2),
+                or_dash(fate.latency_s.map(|latency| latency.median), 3),
+                fate.name.clone(),
+            ]);
+        }
+    }
+    let [.., name] = head.each_ref().map(|head| head.len());
+    let has_figures = |column: &usize| rows[1..].iter().any(|row| row[*column] != NO_FIGURE);
+    let figures: Vec<usize> = (0..head.len() - 1).filter(has_figures).collect();
+    let width_of = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let used = |gap: usize| figures.iter().map(|column| width_of(*column) + gap).sum::<usize>();
+    // a narrow terminal gets narrow gaps, so that more of a name is left
+    let gap = if used(2) + 2 + width_of(head.len() - 1) <= width { 2 } else { 1 };
+    let room = width.saturating_sub(used(gap) + gap).max(name);
+    let mut text = String::new();
+    for row in &rows {
+        for column in &figures {
+            let (cell, width) = (&row[*column], width_of(*column));
+            let cell = if *column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            let _ = write!(text, "{:gap$}{cell}", "");
+        }
+        let _ = writeln!(text, "{:gap$}{}", "", cut(&row[head.len() - 1], room));
     }
     text
 }
@@ -239,6 +276,9 @@ mod tests {
             let head = table.lines().find(|line| line.starts_with("gang (what)")).expect("a head");
             assert!(head.contains(" cores") && head.contains(" state"), "{table}");
             assert!(width < 80 || head.contains(" turn %") && head.contains(" cpu s"), "{table}");
+            let list = served(&view, None, width);
+            assert!(list.lines().all(|line| line.chars().count() <= width), "{width}:\n{list}");
+            assert!(list.contains(" resting") && !list.contains("turn %"), "{list}");
         }
     }
 }

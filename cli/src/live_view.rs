@@ -75,11 +75,13 @@ impl LiveViewFlags {
     }
 }
 
-/// Returns the number of characters that a line of a table may have: the width of the terminal at standard
-/// output; any number elsewhere.
+/// Returns the number of characters that a line of standard output may have: the width of its terminal, or
+/// the number in COLUMNS; elsewhere any number, so that programs get whole lines.
 pub(crate) fn table_width() -> usize {
-    let columns = || terminal_size().map_or(usize::MAX, |(columns, _)| columns);
-    if std::io::stdout().is_terminal() { columns() } else { usize::MAX }
+    let set = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
+    let own = || terminal_size().map(|(columns, _)| columns);
+    let own = if std::io::stdout().is_terminal() { own() } else { None };
+    own.or_else(set).unwrap_or(usize::MAX)
 }
 
 /// Returns the title: the command, the host and the time.

@@ -1,9 +1,11 @@
 //! `unisono report`: draws the page from records, without measuring.
 
 use crate::exit::Failure;
+use crate::live_view::table_width;
 use crate::machine_output::{self, CsvFlag, TableForm};
 use crate::output;
 use crate::study;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -25,8 +27,6 @@ use unisono_report::{ClaimsFormat, Error, RecordsSummary};
       its figures and verdicts about gangs, as text
   unisono report before after
       what changed from one study to another
-  unisono report study-2026-11-21 --claims
-      what the papers say beside it, in Markdown
   unisono report study-2026-11-21 --json
       the verdicts as JSON, for other programs")]
 pub(crate) struct Args {
@@ -42,12 +42,19 @@ pub(crate) struct Args {
     #[command(flatten)]
     table: CsvFlag,
     /// Print each figure and statement of the four papers beside these records, in Markdown; with --json as
-    /// JSON; write no page
+    /// JSON; write no page. Needs the program unisono-laboratory, which no package has (see `unisono study
+    /// --help`)
     #[arg(long, conflicts_with_all = ["text", "csv"])]
     claims: bool,
     /// Print the figures and verdicts of a topic, of a study, or `all` of them; write no page
-    #[arg(long, value_name = "TOPIC", conflicts_with_all = ["json", "csv"])]
+    #[arg(long, value_name = "TOPIC", conflicts_with_all = ["json", "csv"], add = ArgValueCandidates::new(text_completions))]
     text: Option<String>,
+}
+
+/// Returns what can be printed as text: all, a topic, or one study.
+fn text_completions() -> Vec<CompletionCandidate> {
+    let names = std::iter::once("all".to_owned()).chain(study::topic_completions());
+    names.map(CompletionCandidate::new).collect()
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -125,7 +132,8 @@ fn print_text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
-    output::answer(output::plain(&study::tables_text(&found)).trim())?;
+    let text = study::fitted(&study::tables_text(&found), table_width());
+    output::answer(output::plain(&text).trim())?;
     Ok(ExitCode::SUCCESS)
 }
 

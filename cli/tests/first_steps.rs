@@ -264,3 +264,55 @@ fn the_samples_of_help_texts_in_80_columns_are_files_that_the_commands_take() {
     let (code, said) = answer(&["queue", "apply", "-", "--check"], &policy);
     assert_eq!(code, Some(0), "{policy}\n{said}");
 }
+
+/// The lines that COLUMNS=80 asks for; without it programs get whole lines.
+#[test]
+fn answers_fit_the_columns_that_are_asked_for_and_are_whole_elsewhere() {
+    for (arguments, is_folded) in [
+        (&["study", "--list"][..], true),
+        (&["study", "--list", "--paper"], true),
+        (&["doctor", "--without-compiling"], true),
+        (
+            &["gang", "simulate", "--cores", "2", "--programs", "2x50us,2x10us", "--seconds", "0.05"],
+            true,
+        ),
+        (&["tree", "generate"], false),
+    ] {
+        let lines = |columns: Option<&str>| {
+            let mut command = unisono(arguments);
+            command.env_remove("COLUMNS").envs(columns.map(|columns| ("COLUMNS", columns)));
+            let output = command.output().expect("it starts");
+            assert!(output.status.success(), "{output:?}");
+            let text = String::from_utf8(output.stdout).expect("text");
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (narrow, whole) = (lines(Some("80")), lines(None));
+        if is_folded {
+            let wide: Vec<&String> = narrow.iter().filter(|line| line.chars().count() > 80).collect();
+            assert!(wide.is_empty(), "{arguments:?}: {wide:#?}");
+            assert!(whole.len() < narrow.len(), "{arguments:?}: programs that read it get whole lines");
+        } else {
+            assert_eq!(narrow, whole, "{arguments:?}: a format for programs");
+        }
+    }
+}
+
+#[test]
+fn a_user_without_the_laboratory_is_told_what_it_is_and_is_offered_none_of_its_studies() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("unisono");
+    std::fs::copy(env!("CARGO_BIN_EXE_unisono"), &program).expect("a copy");
+    let list = |path: &str| {
+        let mut command = Command::new(&program);
+        let output = command.args(["study", "--list"]).env("PATH", path).output().expect("it starts");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let text = list("/usr/bin:/bin");
+    assert!(
+        text.contains("no package has it") && text.contains("cargo build --release -p unisono-laboratory")
+    );
+    assert!(!text.contains("unisono study gang-map"), "{text}");
+    let laboratory = directory.path().join("unisono-laboratory");
+    std::fs::write(&laboratory, "#!/bin/sh\n").expect("a file");
+    assert!(list("/usr/bin:/bin").contains("unisono study gang-map"), "it is beside the program");
+}

@@ -219,6 +219,7 @@ fn a_study_of_the_laboratory_is_handed_to_the_program_beside_or_the_command_that
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains("cargo build --release -p unisono-laboratory"), "{said}");
+        assert!(said.contains("no package has it") && said.contains("source archive"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
     assert!(study("middleware-rpc").status.success(), "it is the product's own");

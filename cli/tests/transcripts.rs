@@ -7,6 +7,8 @@
 fn the_program_says_what_the_transcripts_say() {
     trycmd::TestCases::new()
         .case("tests/transcripts/*.trycmd")
+        // its blocks of `console`
+        .case("../docs/simulator.md")
         // settings that make the output the same on every machine, in every locale and terminal
         .env("LC_ALL", "C")
         .env("COLUMNS", "100")

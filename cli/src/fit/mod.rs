@@ -41,7 +41,7 @@ quota of its control group, and the quota of every group around that one. A frac
 if it is worth more than stopping and starting the threads costs (1.5 is two, 1.04 is one).
 
 What is set: OMP_NUM_THREADS and the variables of all known runtimes that would count too many, whatever the program's file \
-shows (docs/fit.md lists them); GOMAXPROCS, unless the program is a Go program that counts right itself; for a program called \
+shows (--dry-run prints them); GOMAXPROCS, unless the program is a Go program that counts right itself; for a program called \
 java whose Java does not count the quota, the option -XX:ActiveProcessorCount; OMP_PROC_BIND for OpenMP programs whose \
 team takes all processors; otherwise passive waiting (OMP_WAIT_POLICY, KMP_BLOCKTIME, and for MPI yielding) where there are \
 more threads than processors, or other programs run now. If other programs run now, OPENBLAS_NUM_THREADS is the number of \

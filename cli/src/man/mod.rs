@@ -123,15 +123,15 @@ fn render(man: &Man, command: &Command, page: &mut dyn Write) -> std::io::Result
     }
     let help = command.get_after_long_help().or(command.get_after_help());
     let (examples, notes) = examples_and_notes(&help.map(ToString::to_string).unwrap_or_default());
-    section(page, "NOTES", &notes)?;
-    section(page, "EXIT STATUS", EXIT_STATUS)?;
+    section(page, "NOTES", &filled(&notes))?;
+    section(page, "EXIT STATUS", &entries(EXIT_STATUS))?;
     let name = command.get_display_name().unwrap_or(command.get_name());
-    for (heading, entries) in [("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)] {
-        let own = entries.iter().filter(|(of, _)| of.is_empty() || name.starts_with(of));
-        let own: Vec<&str> = own.map(|(_, text)| *text).collect();
-        section(page, heading, &own.join("\n"))?;
+    for (heading, all) in [("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)] {
+        let own = all.iter().filter(|(of, ..)| of.is_empty() || name.starts_with(of));
+        let own: Vec<(&str, &str)> = own.map(|(_, tag, text)| (*tag, *text)).collect();
+        section(page, heading, &entries(&own))?;
     }
-    section(page, "EXAMPLES", &examples)?;
+    section(page, "EXAMPLES", &shown_examples(&examples))?;
     man.render_version_section(page)
 }
 
@@ -152,56 +152,135 @@ fn examples_and_notes(help: &str) -> (String, String) {
     (examples.join("\n").trim_end().to_owned(), notes.join("\n").trim().to_owned())
 }
 
-/// Writes a section whose lines are not filled; writes nothing for an empty text.
+/// Writes a section; writes nothing for an empty text.
 fn section(page: &mut dyn Write, heading: &str, text: &str) -> std::io::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
-    writeln!(page, ".SH \"{heading}\"\n.nf")?;
-    for line in text.lines() {
-        // roff takes a line that begins with a dot or an apostrophe for a request
-        let protected = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
-        writeln!(page, "{protected}{}", line.replace('\\', "\\e").replace('-', "\\-"))?;
-    }
-    writeln!(page, ".fi")
+    write!(page, ".SH \"{heading}\"\n{text}")
 }
 
-const EXIT_STATUS: &str = "0  done
-1  the work failed
-2  bad usage or bad input
-3  this host cannot do it, or the broker, the daemon or the policy that is needed is not there";
+/// Returns paragraphs that are filled, each of which is a line of the text. Indented lines, such as samples,
+/// stay as they are.
+fn filled(text: &str) -> String {
+    let mut roff = String::new();
+    let mut block: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with(' ') || (line.is_empty() && !block.is_empty()) {
+            block.push(line.to_owned());
+            continue;
+        }
+        roff += &sample(&std::mem::take(&mut block));
+        if !line.is_empty() {
+            roff += &format!(".PP\n{}", markdown::protected(&markdown::escaped(line)));
+        }
+    }
+    roff + &sample(&block)
+}
 
-/// Environment variables. Each entry is preceded by a prefix: the pages whose names begin with it show the
-/// entry.
-const ENVIRONMENT: &[(&str, &str)] = &[
-    ("", "NO_COLOR         is heeded: no output has colors"),
+/// Returns lines that are not filled. If one would be wider than a terminal, all begin at its left edge.
+fn sample(lines: &[String]) -> String {
+    let end = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |at| at + 1);
+    let lines = &lines[..end];
+    if lines.is_empty() {
+        return String::new();
+    }
+    let is_wide = lines.iter().any(|line| line.chars().count() > MAX_SAMPLE);
+    let shown = |line: &String| {
+        let line = if is_wide { line.strip_prefix("  ").unwrap_or(line) } else { line };
+        markdown::protected(&markdown::escaped(line))
+    };
+    let text: String = lines.iter().map(shown).collect();
+    let (edge, back) = if is_wide { (".in 0\n", ".in\n") } else { ("", "") };
+    format!(".PP\n.nf\n{edge}{text}{back}.fi\n")
+}
+
+/// Returns paragraphs that hang below their first words.
+fn entries(entries: &[(&str, &str)]) -> String {
+    let entry = |(tag, text): &(&str, &str)| {
+        let [tag, text] = [tag, text].map(|text| markdown::protected(&markdown::escaped(text)));
+        format!(".TP\n{tag}{text}")
+    };
+    entries.iter().map(entry).collect()
+}
+
+/// Returns the examples: the commands, broken where they are longer than a line of the page, and the
+/// explanations below them.
+fn shown_examples(examples: &str) -> String {
+    sample(&examples.lines().flat_map(|line| broken(line, MAX_SAMPLE)).collect::<Vec<_>>())
+}
+
+/// Breaks a line of an example: a command goes on behind a backslash, an explanation in the next line.
+fn broken(line: &str, width: usize) -> Vec<String> {
+    let indent = line.len() - line.trim_start().len();
+    let is_command = indent <= 2;
+    let (margin, mark) = if is_command { (10, " \\") } else { (indent, "") };
+    let mut lines = Vec::new();
+    let mut rest = line.to_owned();
+    while let Some((end, _)) = rest.char_indices().nth(width) {
+        let end = mark
+            .len()
+            .checked_sub(1)
+            .and_then(|at| rest[..end].char_indices().nth_back(at))
+            .map_or(end, |(at, _)| at);
+        let Some(space) = rest[..end].rfind(' ').filter(|at| *at > margin) else { break };
+        lines.push(format!("{}{mark}", rest[..space].trim_end()));
+        rest = format!("{:margin$}{}", "", rest[space..].trim_start());
+    }
+    lines.push(rest);
+    lines
+}
+
+/// The number of characters in a line that is not filled, so that it fits a terminal of 80 columns: man(1)
+/// leaves two columns free and indents the text by seven.
+const MAX_SAMPLE: usize = 71;
+
+const EXIT_STATUS: &[(&str, &str)] = &[
+    ("0", "done"),
+    ("1", "the work failed"),
+    ("2", "bad usage or bad input"),
+    (
+        "3",
+        "this host cannot do it, or the broker, the daemon or the policy that is needed is not there",
+    ),
+];
+
+/// Environment variables: a prefix, the name and what it is for. The pages whose names begin with the prefix
+/// show the entry.
+const ENVIRONMENT: &[(&str, &str, &str)] = &[
+    ("", "NO_COLOR", "is heeded: no output has colors"),
+    ("", "COLUMNS", "the width of tables and texts where standard output is no terminal"),
     (
         "unisono-events",
-        "XDG_RUNTIME_DIR  directory of the broker's default socket, unisono-events",
+        "XDG_RUNTIME_DIR",
+        "directory of the broker's default socket, unisono-events",
     ),
     (
         "unisono-mpi",
-        "LD_PRELOAD       is set for the program, with the preload library before the others",
+        "LD_PRELOAD",
+        "is set for the program, with the preload library before the others",
     ),
     (
         "unisono-fit",
-        "OMP_NUM_THREADS  and the variables of other runtimes are set for the program, if they are not set",
+        "OMP_NUM_THREADS",
+        "and the variables of other runtimes are set for the program, if they are not set",
     ),
-    ("unisono-study", "XDG_CACHE_HOME   directory of compiled programs"),
-    ("unisono-doctor", "TMPDIR           directory of the trials' files"),
+    ("unisono-study", "XDG_CACHE_HOME", "directory of compiled programs"),
+    ("unisono-doctor", "TMPDIR", "directory of the trials' files"),
 ];
 
-/// Files. Each entry is preceded by a prefix: the pages whose names begin with it show the entry.
-const FILES: &[(&str, &str)] = &[
+/// Files: a prefix, the paths and what they are. The pages whose names begin with the prefix show the entry.
+const FILES: &[(&str, &str, &str)] = &[
     (
         "unisono-events",
-        "$XDG_RUNTIME_DIR/unisono-events, /tmp/unisono-UID/events  socket of a user's broker",
+        "$XDG_RUNTIME_DIR/unisono-events, /tmp/unisono-UID/events",
+        "socket of a user's broker",
     ),
-    ("unisono-events", "/run/unisono/events  socket of the host's broker"),
-    ("unisono-gang", "/run/unisono/gang.sock  socket of the daemon"),
-    ("unisono-queue", "/run/unisono/queue  journals: the state of devices before a policy"),
-    ("unisono-queue-guard", "/run/unisono/queue-guard  socket of the guard"),
-    ("unisono-study", "DIR/records.jsonl, DIR/report.html  records and report of a study"),
+    ("unisono-events", "/run/unisono/events", "socket of the host's broker"),
+    ("unisono-gang", "/run/unisono/gang.sock", "socket of the daemon"),
+    ("unisono-queue", "/run/unisono/queue", "journals: the state of devices before a policy"),
+    ("unisono-queue-guard", "/run/unisono/queue-guard", "socket of the guard"),
+    ("unisono-study", "DIR/records.jsonl, DIR/report.html", "records and report of a study"),
 ];
 
 #[cfg(test)]
@@ -234,6 +313,54 @@ mod tests {
             "{page}"
         );
         assert!(!page.contains("OMP_NUM_THREADS"), "another command's variable");
+    }
+
+    /// Calls `visit` with each page of section 1, and its name.
+    fn pages(command: &Command, visit: &mut impl FnMut(&str, &str)) {
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+            pages(inner, visit);
+        }
+        let (man, mut page) = (Man::new(command.clone()), Vec::new());
+        render(&man, command, &mut page).expect("memory");
+        visit(&man.get_filename(), &String::from_utf8(page).expect("text"));
+    }
+
+    /// roff breaks the lines of paragraphs, but not the lines of samples.
+    #[test]
+    fn no_line_of_a_page_is_wider_than_a_terminal_of_80_columns() {
+        let mut all = Vec::new();
+        pages(&program(), &mut |name, page| all.push((name.to_owned(), page.to_owned())));
+        all.extend(PAGES.iter().map(|page| (page.name.to_owned(), page.roff())));
+        let (mut wide, mut samples) = (Vec::new(), 0);
+        for (name, page) in all {
+            let (mut is_sample, mut room) = (false, MAX_SAMPLE);
+            for line in page.lines() {
+                match line {
+                    ".nf" => is_sample = true,
+                    ".fi" => is_sample = false,
+                    ".RS 4" => room = MAX_SAMPLE - 4,
+                    ".in 0" => room = 80,
+                    ".RE" | ".in" => room = MAX_SAMPLE,
+                    _ => {
+                        let shown = line.replace("\\e", "e").replace('\\', "").replace("&", "");
+                        samples += usize::from(is_sample);
+                        if is_sample && shown.chars().count() > room {
+                            wide.push(format!("{name}: {line}"));
+                        }
+                    }
+                }
+            }
+        }
+        assert!(samples > 100, "{samples} lines");
+        assert!(wide.is_empty(), "{}", wide.join("\n"));
+    }
+
+    #[test]
+    fn a_long_command_goes_on_in_the_next_line_and_notes_are_filled() {
+        let lines = broken("  unisono queue apply policy.toml --dev eth0 --watch", 40);
+        assert_eq!(lines, ["  unisono queue apply policy.toml \\", "          --dev eth0 --watch"]);
+        assert_eq!(broken("      a b c", 10), ["      a b", "      c"]);
+        assert_eq!(filled("One.\n\n  x = 1\nTwo."), ".PP\nOne.\n.PP\n.nf\n  x = 1\n.fi\n.PP\nTwo.\n");
     }
 
     #[test]

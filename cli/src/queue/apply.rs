@@ -79,7 +79,7 @@ cgroup, priority and mark):
   dscp            a number or a name (cs0 to cs7, af11 to af43, ef)
   vlan            the number of the outermost tag
   mac             of the same end as address and port, as in \"02:00:5e:10:00:01\"
-examples/policies has more policies. `fair = \"host\"` needs --backend interposed. `flows` and `ecn` need \
+unisono-policy(5) has all keys. `fair = \"host\"` needs --backend interposed. `flows` and `ecn` need \
 that, or a kernel with fq_codel. Where the kernel has fq_codel, flows of a class take turns in any case, unless the class \
 limits what may wait.
 

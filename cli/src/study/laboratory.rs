@@ -10,7 +10,9 @@ use unisono_linux::programs::on_path;
 use unisono_study::library;
 
 const PROGRAM: &str = "unisono-laboratory";
-const BUILD: &str = "cargo build --release -p unisono-laboratory";
+/// The way to get the program.
+const BUILD: &str = "no package has it; in the source archive of this release, or in a clone of the repository, type: cargo build \
+                     --release -p unisono-laboratory";
 
 /// The topics with studies of the laboratory, and these studies.
 pub const STUDIES: [(&str, &[&str]); 5] = [
@@ -78,11 +80,24 @@ pub(super) fn first_named<'a>(mut wanted: impl Iterator<Item = &'a str>) -> Opti
 pub(crate) fn become_laboratory(needed: &str) -> anyhow::Error {
     let own = std::env::current_exe().ok();
     let Some(program) = find(own.as_deref()) else {
-        let text = format!("{needed} {PROGRAM}, which is not installed here; build it: {BUILD}");
+        let text = format!("{needed} {PROGRAM}, this program with more studies of the papers; {BUILD}");
         return Failure::Host(text).into();
     };
     let failed: io::Error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
     anyhow::Error::new(failed).context(format!("cannot start {}", program.display()))
+}
+
+/// Returns the line of the list about the studies of the laboratory.
+pub(super) fn further_studies() -> String {
+    let count: usize = STUDIES.iter().map(|(_, ids)| ids.len()).sum();
+    let own = std::env::current_exe().ok();
+    if find(own.as_deref()).is_none() {
+        return format!(
+            "not here: {count} studies of {PROGRAM}, this program with more studies of the papers; {BUILD}"
+        );
+    }
+    let topics: Vec<&str> = STUDIES.iter().map(|(topic, _)| *topic).collect();
+    format!("{count} more are part of {PROGRAM}: unisono study {} --list", topics.join(" "))
 }
 
 /// Finds the laboratory's program beside this one, or on `PATH`.

@@ -4,11 +4,14 @@ mod continued;
 mod laboratory;
 mod progress;
 
+use crate::columns::{fold, hanging};
 use crate::exit::Failure;
 use crate::help::Completed;
+use crate::live_view::table_width;
 use crate::machine_output;
 use anyhow::Context as _;
 use clap::builder::StringValueParser;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 pub use laboratory::STUDIES as LABORATORY_STUDIES;
 pub(crate) use laboratory::become_laboratory;
 use progress::Progress;
@@ -36,6 +39,9 @@ use unisono_text::nearest;
 /// A preparation that takes longer than this is announced.
 const MIN_REPORTED_PREPARATION: Duration = Duration::from_secs(2);
 
+/// In a list for a narrow terminal, the indentation of what a study asks.
+const LIST_INDENT: usize = 10;
+
 /// Measure what waiting costs here and which mechanism is worth it
 ///
 /// A study compares several ways to do one thing, its variants. For example, it runs the same programs under
@@ -59,14 +65,8 @@ Examples:
       what barriers cost
   unisono study rma
       windows, beside the MPIs that are installed
-  unisono study monitor
-      latencies of a network monitor in bursts: three minutes
-  unisono study gang-map
-      gangs on simulated machines of up to 1,024 cores
   unisono study tree
       barriers in the switches of simulated networks: a few seconds
-  unisono study queue
-      shares of a link, under each way to enforce them: most need root
   unisono study gang --paper
       the gang studies with the paper's ten repetitions
   unisono study --file mine.toml
@@ -76,7 +76,9 @@ Examples:
   unisono study --list
       all studies, and how long each takes
 
-gang-map, ghost-hosts, middleware, monitor and queue need the program unisono-laboratory.
+gang-map, ghost-hosts, middleware, monitor and queue are studies of unisono-laboratory. It is this program with more \
+studies of the papers. No package has it: unpack the source archive of this release, or clone the repository, and type there \
+`cargo build --release -p unisono-laboratory`. Put target/release/unisono-laboratory beside unisono, or on PATH.
 
 A study first watches for three seconds how much of the processors others take. Steady load counts as part of the machine: the runs \
 are made under that load, and the answers hold for it. On a quiet machine, and beside load that comes and goes, a run \
@@ -85,9 +87,8 @@ the records keep the disturbed run, and no statistic counts it.
 A study has a time limit: two minutes, or 1.1 times its estimated time if that is longer (--paper: none). At the limit, \
 repetitions after the first are left out, and the records say which.")]
 pub(crate) struct Args {
-    /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies.
-    /// Without one, a default set of studies runs in two minutes. The studies that --list marks with * run
-    /// only when they, or their topic, are named
+    /// Topics, or ids of single studies; --list shows both. Without one, a default set of studies runs in two
+    /// minutes. The studies that --list marks with * run only when they, or their topic, are named
     #[arg(value_name = "TOPIC", value_parser = Completed::new(topic_completions, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
     /// Few repetitions (the default): two minutes for the default set of studies
@@ -124,7 +125,7 @@ pub(crate) struct Args {
     #[arg(long)]
     list: bool,
     /// Print the file of a built-in study, to start your own from
-    #[arg(long, value_name = "ID", conflicts_with_all = ["list", "topics", "file"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["list", "topics", "file"], add = ArgValueCandidates::new(id_completions))]
     show: Option<String>,
     /// Print the figures and verdicts of every study at the end, not only the answers
     #[arg(long)]
@@ -138,8 +139,13 @@ pub(crate) struct Args {
     csv: bool,
 }
 
+/// Returns the ids of the built-in studies.
+fn id_completions() -> Vec<CompletionCandidate> {
+    library::studies().unwrap_or_default().into_iter().map(|file| CompletionCandidate::new(file.id)).collect()
+}
+
 /// Returns the completions for TOPIC: the topics, then the ids.
-fn topic_completions() -> Vec<String> {
+pub(crate) fn topic_completions() -> Vec<String> {
     let all = library::studies().unwrap_or_default();
     let topics: BTreeSet<String> = all.iter().map(|file| file.topic.clone()).collect();
     let own = topics.into_iter().chain(all.into_iter().map(|file| file.id));
@@ -231,6 +237,7 @@ fn listed((file, plan): &(StudyFile, RunPlan), profile: Profile) -> serde_json::
 
 fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
+    let width = table_width();
     let mut total = Duration::ZERO;
     if args.csv {
         let rows: Vec<_> = planned.iter().map(|planned| listed(planned, profile)).collect();
@@ -247,31 +254,29 @@ fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyh
             writeln!(out, "{}", machine_output::json("unisono-study-list-1", &object)?)?;
         } else {
             let time = progress::time(plan.estimate);
-            writeln!(
-                out,
-                "{:<9} {:<18} {:>4} runs {time:>8} {} {}{}",
-                file.topic,
-                file.id,
-                plan.runs.len(),
-                if file.named_only { "*" } else { " " },
-                file.question,
-                paper_figures(file)
-            )?;
+            let mark = if file.named_only { "*" } else { " " };
+            let head =
+                format!("{:<9} {:<18} {:>4} runs {time:>8} {mark}", file.topic, file.id, plan.runs.len());
+            let question = format!("{}{}", file.question, paper_figures(file));
+            if head.chars().count() + 1 + question.chars().count() <= width {
+                writeln!(out, "{head} {question}")?;
+                continue;
+            }
+            // in a narrow terminal the question stands below
+            writeln!(out, "{}", head.trim_end())?;
+            for line in fold(&question, width.saturating_sub(LIST_INDENT).max(1)).lines() {
+                writeln!(out, "{:LIST_INDENT$}{line}", "")?;
+            }
         }
     }
     if !args.json {
         writeln!(out, "\ntogether about {} with --{profile}", progress::time(total))?;
         if planned.iter().any(|(file, _)| file.named_only) {
-            writeln!(out, "* only when it or its topic is named: unisono study waits-crowded")?;
+            let text = "* only when it or its topic is named: unisono study waits-crowded";
+            writeln!(out, "{}", fold(text, width))?;
         }
         if args.topics.is_empty() && laboratory::names().next().is_some() {
-            let topics: Vec<&str> = laboratory::STUDIES.iter().map(|(topic, _)| *topic).collect();
-            let count: usize = laboratory::STUDIES.iter().map(|(_, ids)| ids.len()).sum();
-            writeln!(
-                out,
-                "{count} more are part of unisono-laboratory: unisono study {} --list",
-                topics.join(" ")
-            )?;
+            writeln!(out, "{}", fold(&laboratory::further_studies(), width))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -412,7 +417,7 @@ fn report_outcome(
     let mut to: Box<dyn Write> =
         if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
     if args.tables {
-        write!(to, "{}", tables_text(&study_outcome.lines))?;
+        write!(to, "{}", fitted(&tables_text(&study_outcome.lines), table_width()))?;
     }
     let records = out.join("records.jsonl");
     let html = out.join("report.html");
@@ -445,7 +450,7 @@ fn report_outcome(
         Line::Study(_) => None,
     });
     if let Some(words) = background {
-        writeln!(to, "{words}")?;
+        writeln!(to, "{}", fold(&words, table_width()))?;
     }
     let lost = [(disturbed, "disturbed"), (cut, "left out when the time was over"), (failed, "failed")];
     let lost: Vec<String> =
@@ -456,7 +461,7 @@ fn report_outcome(
     if let Some(line) =
         continued::undecided_line(&study_outcome.lines, out, files).filter(|_| profile != Profile::Smoke)
     {
-        writeln!(to, "{line}")?;
+        writeln!(to, "{}", fold(&line, table_width()))?;
     }
     writeln!(to, "figures: unisono report {} --text all", out.display())?;
     match &drawn {
@@ -470,6 +475,17 @@ fn report_outcome(
         );
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Folds the sentences of [`tables_text`] into lines of at most `width` characters. The rows of its tables,
+/// which are indented by four, stay whole.
+pub(crate) fn fitted(tables: &str, width: usize) -> String {
+    const ROW: &str = "    ";
+    let fit = |line: &str| {
+        let indent = line.len() - line.trim_start_matches([' ', '*', '-', '!']).len();
+        if line.starts_with(ROW) { line.to_owned() } else { hanging("", line, indent, width) }
+    };
+    tables.lines().map(|line| fit(line) + "\n").collect()
 }
 
 /// Returns the figures and verdicts of every study, and the lessons of middleware studies.
@@ -507,6 +523,22 @@ impl Drop for TemporaryDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentences_between_tables_are_folded_and_rows_stay_whole() {
+        let row = format!("    {}", "1,234  ".repeat(14));
+        let sentence = format!("  * gangs against pinned threads: {}", "not decided, ".repeat(10));
+        let text = fitted(&format!("\nTitle\n{row}\n{sentence}\n"), 80);
+        assert!(text.starts_with(&format!("\nTitle\n{row}\n  * gangs against")), "{text}");
+        let folded: Vec<&str> = text.lines().skip(3).collect();
+        assert!(folded.iter().all(|line| line.chars().count() <= 80) && folded.len() > 1, "{text}");
+        assert!(
+            folded[1..].iter().all(|line| line.starts_with("    ") && !line.starts_with("     ")),
+            "{text}"
+        );
+        let whole = format!("{row}\n{sentence}\n");
+        assert_eq!(fitted(&whole, usize::MAX), whole);
+    }
 
     #[test]
     fn the_list_of_studies_names_the_papers_figures() {

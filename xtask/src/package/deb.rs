@@ -89,3 +89,36 @@ fn write_control(tree: &Path, arch: &str) -> anyhow::Result<()> {
     sums.args(["-c", "find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum"]).current_dir(tree);
     fs::write(directory.join("md5sums"), run_quietly(&mut sums)?).context("md5sums")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `postinst configure` with these programs alone on its path, each a script. Returns what groupadd
+    /// was asked to do, and standard error.
+    fn configure(programs: &[(&str, &str)]) -> (Option<String>, String) {
+        let directory = tempfile::tempdir().expect("there is room");
+        for (name, script) in programs.iter().chain(&[("systemctl", "exit 0")]) {
+            let path = directory.path().join(name);
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("there is room");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        }
+        let asked = directory.path().join("asked");
+        let mut script = Command::new("/bin/sh");
+        script.arg(workspace().join("packaging/deb/postinst")).arg("configure");
+        let output = script.env("PATH", directory.path()).env("ASKED", &asked).output().expect("sh starts");
+        assert!(output.status.success(), "{output:?}");
+        (fs::read_to_string(asked).ok(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    #[test]
+    fn the_group_is_made_without_systemd_too_and_a_failure_is_said() {
+        let (absent, adds) = (("getent", "exit 2"), ("groupadd", "echo \"$@\" > $ASKED"));
+        let (asked, said) = configure(&[absent, adds]);
+        assert_eq!((asked.as_deref(), said.as_str()), (Some("--system unisono\n"), ""));
+        assert_eq!(configure(&[("getent", "exit 0"), adds]).0, None, "the group is there");
+        assert_eq!(configure(&[("systemd-sysusers", "exit 0"), absent, adds]).0, None);
+        let (_, said) = configure(&[absent, ("groupadd", "exit 1")]);
+        assert!(said.contains("no group unisono") && said.contains("groupadd --system"), "{said}");
+    }
+}

@@ -5,7 +5,7 @@
 //! build for glibc 2.28 (zig)  ->  staged files (`cargo xtask install`)  ->  tarball, deb, rpm
 //!                             \->  wheel: program, library, Python package
 //! static build of one command ->  container: unisono-fit and its Containerfile
-//! of all:  SHA256SUMS, licences of all parts, CycloneDX SBOM; SIGNING.txt says how a maintainer signs
+//! of all:  source archive, SHA256SUMS, licences of all parts, CycloneDX SBOM; SIGNING.txt says how to sign
 //! ```
 //! All packages are made for each [`TargetProcessor`] whose standard library of Rust is installed; `--target`
 //! selects one. Two builds of a commit should be equal byte for byte, also in different folders: paths are

@@ -47,10 +47,34 @@ pub(super) fn user_namespaces(host: &ProbedHost) -> TrialFinding {
             "sysctl user.max_user_namespaces=10000",
         );
     }
-    TrialFinding::missing(
-        format!("unshare: {}", words(errno)),
-        "use a kernel with CONFIG_USER_NS, outside a sandbox",
-    )
+    let reason = format!("unshare: {}", words(errno));
+    match errno {
+        libc::EINVAL | libc::ENOSYS => TrialFinding::missing(reason, "use a kernel with CONFIG_USER_NS"),
+        libc::EPERM if is_chroot(host) => TrialFinding::missing(
+            format!("{reason}: the root of this process is a chroot, where the kernel refuses them"),
+            "run it outside the chroot, or enter its directory by a program that makes a mount namespace (bwrap, \
+             systemd-nspawn, pivot_root)",
+        ),
+        _ => TrialFinding::missing(reason, "run it outside the container or sandbox that forbids them"),
+    }
+}
+
+/// Returns whether this process has another root directory than its mount namespace. The root of a namespace
+/// is a mount point, and of the mounts only those below the root are listed, so a chroot to an ordinary
+/// directory lacks `/` in the list. A chroot to a mount point has it; there the root of process 1 differs, if
+/// it has the same namespace and this process may look at it.
+///
+/// Reference: user_namespaces(7), EPERM; proc_pid_mountinfo(5).
+fn is_chroot(host: &ProbedHost) -> bool {
+    let mounts = host.read("proc/self/mountinfo");
+    let is_listed =
+        mounts.is_none_or(|mounts| mounts.lines().any(|line| line.split(' ').nth(4) == Some("/")));
+    let identity = |path| rustix::fs::stat(host.path(path)).ok().map(|root| (root.st_dev, root.st_ino));
+    let pair = |first, own| identity(first).zip(identity(own));
+    let has_one_namespace =
+        pair("proc/1/ns/mnt", "proc/self/ns/mnt").is_some_and(|(first, own)| first == own);
+    let differs = pair("proc/1/root/", "/").is_some_and(|(first, own)| first != own);
+    !is_listed || (has_one_namespace && differs)
 }
 
 /// Makes a network namespace, as root or inside a user namespace.
@@ -277,6 +301,27 @@ mod tests {
             // without a namespace for the trial there must be a reason
             assert!(finding.reason.is_some());
         }
+    }
+
+    #[test]
+    fn a_chroot_is_told_from_the_root_of_its_mounts() {
+        let proc = "31 22 0:5 / /proc rw - proc proc rw\n";
+        let whole = format!("22 1 254:0 / / rw - ext4 /dev/vda rw\n{proc}");
+        let with = |mounts: &str, name: &str| {
+            let files = [
+                ("proc/self/mountinfo", mounts),
+                ("proc/1/root/x", ""),
+                ("proc/1/ns/mnt", ""),
+                ("proc/self/ns/x", ""),
+            ];
+            FakeRoot::with(name, &files)
+        };
+        assert!(is_chroot(&with(proc, "chroot-unlisted").0), "no `/` is listed");
+        let root = with(&whole, "chroot-mount");
+        assert!(!is_chroot(&root.0), "process 1 has its own namespace, as beside a container");
+        std::fs::hard_link(root.0.path("proc/1/ns/mnt"), root.0.path("proc/self/ns/mnt")).expect("a name");
+        assert!(is_chroot(&root.0), "process 1 has another root in the same namespace");
+        assert!(!is_chroot(&FakeRoot::with("no-proc", &[]).0));
     }
 
     #[test]

@@ -89,10 +89,7 @@ fn longer_slices(errno: i32, in_use: u32) -> TrialFinding {
         return TrialFinding::found("a thread may ask to keep its processor for microseconds")
             .with_hint("nothing in this version asks");
     }
-    TrialFinding::missing(
-        missing.join("; "),
-        "nothing to do: nothing in this version asks for longer slices (docs/decisions/0017)",
-    )
+    TrialFinding::missing(missing.join("; "), "nothing to do: nothing in this version asks for longer slices")
 }
 
 #[cfg(test)]
