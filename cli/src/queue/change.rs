@@ -10,7 +10,7 @@ use serde_json::json;
 use std::process::ExitCode;
 use unisono_enforce::backends;
 use unisono_enforce::journal::{Journal, LinkSide};
-use unisono_fairqueue::{ClassChange, ClassTerms, Rate, TrafficDirection, Weight};
+use unisono_fairqueue::{ClassTerms, Rate, TermsChange, TrafficDirection, Weight};
 
 /// Change the share or the ceiling of one class of a policy in force
 ///
@@ -87,11 +87,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     failure::recover_all()?;
     let side = args.side()?;
     let mut backend = backends::in_force(&side).map_err(failure::from_error)?;
-    let change = ClassChange {
+    let change = TermsChange {
         rate: args.rate,
         weight: args.weight,
         ceiling: args.ceiling,
-        ..ClassChange::of(&args.class)
+        ..TermsChange::for_class(&args.class)
     };
     let changed = backend.change_class(&change);
     failure::warn(backend.notes());

@@ -20,7 +20,7 @@ use crate::journal::{Journal, LinkSide, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
-use unisono_fairqueue::{ClassChange, ClassTerms, Live, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassTerms, Live, Policy, TermsChange, TrafficDirection};
 use unisono_linux::undo::DirectoryLock;
 
 /// One backend, on one device.
@@ -49,10 +49,10 @@ pub trait Backend: fmt::Debug {
     fn apply(&mut self, policy: &Policy) -> Result<(), Error>;
 
     /// Changes the terms of one class of the policy in force, and records them. The result is that of
-    /// [`apply`](Self::apply) with the changed policy, but matches are neither read nor sent. On an error, the
+    /// [`apply`](Self::apply) with the changed policy, but matches are neither read nor sent. On error, the
     /// class has its previous terms. If the command is killed, the class has the previous or the new terms,
     /// and the record may still have the previous ones: both are put right by any later change or `apply`.
-    fn change_class(&mut self, change: &ClassChange) -> Result<ClassTerms, Error>;
+    fn change_class(&mut self, change: &TermsChange) -> Result<ClassTerms, Error>;
 
     /// Reads the counters of each class. Fails if no policy is in force on the device, or if the kernel or
     /// the queue's process does not answer.

@@ -56,9 +56,9 @@ pub use pace::LinkPace;
 pub use packet::{NO_DEADLINE, Packet};
 #[cfg(feature = "policy")]
 pub use policy::{
-    ChangedPolicy, ClassChange, ClassChangeError, ClassTerms, DiskClass, Dscp, Facts, Flows, GroupShare,
-    GroupShares, IpProtocol, LeafQueue, LinkFraming, MacAddress, Matcher, Network, NetworkError, Policy,
-    PolicyError, Position, RateColumns, Rule, SocketClass, SoleCondition, SubscribersError, SubscribersFile,
+    ChangedPolicy, ClassTerms, DiskClass, Dscp, Facts, Flows, GroupShare, GroupShares, IpProtocol, LeafQueue,
+    LinkFraming, MacAddress, Matcher, Network, NetworkError, Policy, PolicyError, Position, RateColumns,
+    Rule, SocketClass, SoleCondition, SubscribersError, SubscribersFile, TermsChange, TermsChangeError,
     WithSubscribers,
 };
 pub use processor::{Processor, Wants};

@@ -1,5 +1,5 @@
-//! Tests `unisono queue show`: what ends it on a terminal, that its lines fit, and what it says while a policy
-//! is being applied.
+//! Tests `unisono queue show`: what ends it on a terminal, that its lines fit, and what it says while a
+//! policy is being applied.
 
 use crate::queue_shared::{DEVICE, THREE, apply, journal, on_a_host};
 use rustix::fd::OwnedFd;

@@ -4,7 +4,7 @@ pub(crate) mod interposed;
 
 use crate::journal::JournalError;
 use std::path::PathBuf;
-use unisono_fairqueue::{ClassChangeError, PolicyError, Position};
+use unisono_fairqueue::{PolicyError, Position, TermsChangeError};
 use unisono_linux::Errno;
 use unisono_linux::bpf::NotLoaded;
 use unisono_linux::cgroup;
@@ -79,7 +79,7 @@ pub enum Error {
     System { what: &'static str, source: std::io::Error },
     /// The policy in force has no such class, or cannot keep these terms.
     #[error(transparent)]
-    ClassChange(#[from] ClassChangeError),
+    TermsChange(#[from] TermsChangeError),
     #[error(transparent)]
     Classifier(#[from] NotLoaded),
     #[error(transparent)]
@@ -117,7 +117,7 @@ impl Error {
             | Self::Occupied { .. }
             | Self::InTheWay { .. }
             | Self::OtherBackend { .. }
-            | Self::ClassChange(_)
+            | Self::TermsChange(_)
             | Self::NoPolicy { .. } => Blame::Input,
             Self::Lacks { .. } => Blame::Host,
             Self::Interposed(error) => error.blame(),

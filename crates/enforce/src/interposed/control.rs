@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use unisono_fairqueue::{ClassChange, ClassTerms, Live};
+use unisono_fairqueue::{ClassTerms, Live, TermsChange};
 
 /// The longest line in bytes. A policy has at most 16 MiB, and JSON writes a quote or the end of a line as
 /// two bytes.
@@ -30,7 +30,7 @@ pub(super) enum QueueRequest {
     },
     /// Change one class of the policy in force.
     Change {
-        change: ClassChange,
+        change: TermsChange,
     },
     /// Accept packets of up to this length from now on. Sent to the worker only.
     #[serde(rename = "carry")]

@@ -41,7 +41,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use unisono_fairqueue::{ClassChange, Policy, TrafficDirection};
+use unisono_fairqueue::{Policy, TermsChange, TrafficDirection};
 use unisono_linux::affinity::{CpuSet, restrict_own};
 use unisono_linux::bpf::Words;
 use unisono_linux::fork::{ForkedChild, fork};
@@ -359,7 +359,7 @@ impl QueueGuard<'_> {
     /// Changes one class of the policy in force: first in the worker, then in the journal. If the guard is
     /// killed between the two, the worker ends with it, and the whole policy with both. The program at the
     /// device stays, because matches do. On an error, the previous policy stays in force.
-    fn change_class(&mut self, change: &ClassChange) -> Result<QueueReply, Error> {
+    fn change_class(&mut self, change: &TermsChange) -> Result<QueueReply, Error> {
         let _lock = self.journal.lock()?;
         let changed =
             change.apply_to(&self.record.policy).map_err(|error| Error::Unfit(error.to_string()))?;
@@ -372,7 +372,7 @@ impl QueueGuard<'_> {
         Ok(QueueReply::Changed { terms })
     }
 
-    fn change_and_record(&mut self, change: &ClassChange, before: &str) -> Result<(), Error> {
+    fn change_and_record(&mut self, change: &TermsChange, before: &str) -> Result<(), Error> {
         // first, so that a full file system is noticed before any change
         let as_wanted = self.journal.prepare(self.record)?;
         self.ask_worker(&QueueRequest::Change { change: change.clone() }, before)?;

@@ -67,13 +67,13 @@ use crate::containers;
 pub use crate::error::interposed::Error;
 use crate::error::interposed::failed;
 use crate::foreign_programs;
-use crate::journal::{Journal, LinkSide, Record};
+use crate::journal::{Journal, LinkSide, Record, RecordHeader};
 use control::{QueueReply, QueueRequest, request};
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
 use translations::Translations;
-use unisono_fairqueue::{ClassChange, ClassTerms, Live, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassTerms, Live, Policy, TermsChange, TrafficDirection};
 use unisono_linux::netlink::filter::TrafficHook;
 use unisono_linux::netlink::{NetlinkSocket, link};
 use unisono_linux::undo::DirectoryLock;
@@ -232,9 +232,10 @@ impl Interposed {
         self.options.device.clone()
     }
 
-    /// Reads the journal's record. Fails if the policy is of another backend.
-    fn record(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
-        let record = Journal::for_device(&self.options.device)?.read::<serde_json::Value>()?;
+    /// Reads the header of the journal's record: with thousands of classes, the rest has megabytes. Fails if
+    /// the policy is of another backend.
+    fn record(&self) -> Result<Option<RecordHeader>, Error> {
+        let record = Journal::for_device(&self.options.device)?.header()?;
         match record {
             Some(record) if record.backend != INTERPOSED_BACKEND => {
                 Err(Error::Taken { device: self.device_name(), backend: record.backend.clone() })
@@ -243,8 +244,8 @@ impl Interposed {
         }
     }
 
-    /// Returns the journal's record, if the queue is in force.
-    fn in_force(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
+    /// Returns the header of the journal's record, if the queue is in force.
+    fn in_force(&self) -> Result<Option<RecordHeader>, Error> {
         Ok(self.record()?.filter(|record| record.is_in_force()))
     }
 
@@ -316,7 +317,7 @@ impl Backend for Interposed {
         }
     }
 
-    fn change_class(&mut self, change: &ClassChange) -> Result<ClassTerms, crate::Error> {
+    fn change_class(&mut self, change: &TermsChange) -> Result<ClassTerms, crate::Error> {
         self.notes.clear();
         match self.request(&QueueRequest::Change { change: change.clone() })? {
             QueueReply::Changed { terms } => Ok(terms),

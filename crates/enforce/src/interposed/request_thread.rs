@@ -23,14 +23,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
-use unisono_fairqueue::{ClassChange, Policy};
+use unisono_fairqueue::{Policy, TermsChange};
 use unisono_linux::timer::Sleeper;
 
 /// What the worker's thread has to do for a request.
 pub(super) enum WorkerOrder {
     Live,
     Change(Box<EngineChange>, Named),
-    ChangeClass(ClassChange),
+    ChangeClass(TermsChange),
     SetMtu(u32),
     Translate(Translations),
     /// The last order; its reply follows when the queue is empty.

@@ -1,4 +1,4 @@
-//! Changes one class of the policy in force: its HTB class, the queue of it, and the siblings whose guaranteed
+//! Changes one class of the policy in force: its HTB class, its queue, and the siblings whose guaranteed
 //! rates move by more than is ignored ([`super::in_force`]).
 //!
 //! ```text
@@ -22,10 +22,10 @@ use super::site::{HostDevice, KernelBackend};
 use super::{Kernel, sockets};
 use crate::error::Error;
 use crate::journal::Record;
-use unisono_fairqueue::{ClassChange, ClassTerms, Policy};
+use unisono_fairqueue::{ClassTerms, Policy, TermsChange};
 use unisono_linux::netlink::NetlinkRequest;
 
-pub(super) fn change(kernel: &mut Kernel, change: &ClassChange) -> Result<ClassTerms, Error> {
+pub(super) fn change(kernel: &mut Kernel, change: &TermsChange) -> Result<ClassTerms, Error> {
     kernel.site.notes.clear();
     let mut host = kernel.site.host()?;
     let journal = kernel.site.journal()?;

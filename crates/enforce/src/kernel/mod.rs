@@ -59,7 +59,7 @@ pub(crate) use sockets::{AppliedPlan, LeafRequest};
 use std::fmt;
 use std::os::fd::AsFd;
 use steps::steps;
-use unisono_fairqueue::{ClassChange, ClassId, ClassTerms, Live, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassId, ClassTerms, Live, Policy, TermsChange, TrafficDirection};
 use unisono_linux::bpf::{ClassifierProgram, SocketStorage};
 use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::qdisc::CountedSize;
@@ -449,7 +449,7 @@ impl Backend for Kernel {
         self.install(policy, &lock)
     }
 
-    fn change_class(&mut self, change: &ClassChange) -> Result<ClassTerms, Error> {
+    fn change_class(&mut self, change: &TermsChange) -> Result<ClassTerms, Error> {
         class_change::change(self, change)
     }
 

@@ -59,7 +59,7 @@ mod subscribers;
 mod table_rows;
 mod units;
 
-pub use class_change::{ChangedPolicy, ClassChange, ClassChangeError, ClassTerms};
+pub use class_change::{ChangedPolicy, ClassTerms, TermsChange, TermsChangeError};
 pub use dscp::Dscp;
 pub use error::PolicyError;
 pub use framing::LinkFraming;
@@ -229,7 +229,7 @@ impl Policy {
     }
 
     /// Sets the weight and the ceiling of a class, and keeps those that are `None`. The caller must have
-    /// checked them ([`ClassChange::apply_to`]). The policy's text stays as it is.
+    /// checked them ([`TermsChange::apply_to`]). The policy's text stays as it is.
     pub fn set_terms(&mut self, class: ClassId, weight: Option<Weight>, ceiling: Option<Rate>) {
         if let Some(weight) = weight {
             self.hierarchy.class_mut(class).weight = weight;

@@ -22,8 +22,8 @@ use super::flows::{self, FlowNumber, FlowTree};
 use parts::EngineParts;
 use serde::{Deserialize, Serialize};
 use unisono_fairqueue::{
-    Backlog, ClassChange, ClassChangeError, ClassId, Discipline, Fifo, HierarchyError, LinkPace, LiveClass,
-    Packet, Policy, Scheduler,
+    Backlog, ClassId, Discipline, Fifo, HierarchyError, LinkPace, LiveClass, Packet, Policy, Scheduler,
+    TermsChange, TermsChangeError,
 };
 use unisono_linux::clock::{Duration, Instant};
 
@@ -65,7 +65,7 @@ pub enum EngineChangeError {
     #[error("the discipline fifo has no classes to change; first run: unisono queue clear")]
     Fifo,
     #[error(transparent)]
-    Class(#[from] ClassChangeError),
+    Class(#[from] TermsChangeError),
     #[error("the policy in force has no class `{class}`")]
     NoClass { class: String },
     #[error(transparent)]
@@ -144,9 +144,9 @@ impl<F> Engine<F> {
         Ok(ReplacedParts(std::mem::replace(&mut self.parts, parts)))
     }
 
-    /// Changes the terms of one class; the caller has checked them. The others keep their places in the order,
+    /// Changes the terms of one class; the caller has checked them. The others keep their places in order,
     /// and no waiting frame is lost. Cost: for each class a part of a microsecond; no frame leaves meanwhile.
-    pub fn change_class(&mut self, change: &ClassChange) -> Result<(), EngineChangeError> {
+    pub fn change_class(&mut self, change: &TermsChange) -> Result<(), EngineChangeError> {
         let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
         let weight = change.new_weight()?;
         let parts = &mut self.parts;

@@ -194,10 +194,10 @@ fn a_changed_class_has_the_share_the_ceiling_and_the_limit_that_the_changed_poli
     busy(&mut engine, &["a", "b", "d"], 1514, 0.5, Duration::ZERO);
     let waiting = engine.waiting();
     assert!(waiting > 0);
-    let change = ClassChange {
+    let change = TermsChange {
         weight: Some("60".parse().expect("a weight")),
         ceiling: Some("8mbit".parse().expect("a rate")),
-        ..ClassChange::of("a")
+        ..TermsChange::for_class("a")
     };
     engine.change_class(&change).expect("there is such a class");
     assert_eq!(engine.waiting(), waiting, "no frame is lost");
@@ -215,9 +215,9 @@ fn a_changed_class_has_the_share_the_ceiling_and_the_limit_that_the_changed_poli
     for (rate, exact) in rates.iter().zip([2e6, 17.25e6, 5.75e6]) {
         assert!((*rate as f64 - exact).abs() < 0.01 * exact, "{rates:?}");
     }
-    engine.change_class(&ClassChange { ceiling: None, ..change }).expect("there is such a class");
+    engine.change_class(&TermsChange { ceiling: None, ..change }).expect("there is such a class");
     assert!(matches!(
-        engine.change_class(&ClassChange::of("e")),
+        engine.change_class(&TermsChange::for_class("e")),
         Err(EngineChangeError::NoClass { .. })
     ));
 }

@@ -31,7 +31,7 @@ use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::AsFd;
-use unisono_fairqueue::{ClassChange, ClassId, ClassTerms, Live, Order, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassId, ClassTerms, Live, Order, Policy, TermsChange, TrafficDirection};
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::bpf::compile::ProgramError;
 use unisono_linux::netlink::filter::{self, TrafficHook};
@@ -316,7 +316,7 @@ impl Backend for FairQueue {
     }
 
     /// Replaces all classes: this discipline has few of them, and keeps their packets.
-    fn change_class(&mut self, change: &ClassChange) -> Result<ClassTerms, Error> {
+    fn change_class(&mut self, change: &TermsChange) -> Result<ClassTerms, Error> {
         self.site.notes.clear();
         let mut host = self.site.host()?;
         let journal = self.site.journal()?;

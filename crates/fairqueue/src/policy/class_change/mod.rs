@@ -27,20 +27,20 @@ use unisono_text::nearest;
 /// Other terms for one class. A term that is `None` stays as it is.
 ///
 /// ```
-/// use unisono_fairqueue::ClassChange;
+/// use unisono_fairqueue::TermsChange;
 ///
 /// let text = "rate = \"100mbit\"\n[class.video]\nweight = 3\n[class.rest]\n";
-/// let change = ClassChange {
+/// let change = TermsChange {
 ///     weight: Some("1".parse()?),
 ///     ceiling: Some("80mbit".parse()?),
-///     ..ClassChange::of("video")
+///     ..TermsChange::for_class("video")
 /// };
 /// let changed = change.apply_to(text)?;
 /// assert!(changed.text.contains("weight = 1\n") && changed.text.contains("ceiling = \"80mbit\"\n"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ClassChange {
+pub struct TermsChange {
     pub class: String,
     /// For a class of a subscriber: the guaranteed rate.
     pub rate: Option<Rate>,
@@ -53,7 +53,7 @@ pub struct ClassChange {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]
 #[non_exhaustive]
-pub struct ClassChangeError {
+pub struct TermsChangeError {
     pub what: String,
 }
 
@@ -92,19 +92,19 @@ impl ChangedPolicy {
     }
 }
 
-fn refuse<T>(what: impl Into<String>) -> Result<T, ClassChangeError> {
-    Err(ClassChangeError { what: what.into() })
+fn refuse<T>(what: impl Into<String>) -> Result<T, TermsChangeError> {
+    Err(TermsChangeError { what: what.into() })
 }
 
-impl ClassChange {
+impl TermsChange {
     /// Returns a change that leaves a class as it is.
-    pub fn of(class: &str) -> Self {
+    pub fn for_class(class: &str) -> Self {
         Self { class: class.to_owned(), rate: None, weight: None, ceiling: None }
     }
 
     /// Returns the weight that the class gets, if it changes. A subscriber's weight is the guaranteed rate in
     /// Mbit/s. Fails if the rate has too many digits for a weight.
-    pub fn new_weight(&self) -> Result<Option<Weight>, ClassChangeError> {
+    pub fn new_weight(&self) -> Result<Option<Weight>, TermsChangeError> {
         let Some(rate) = self.rate else { return Ok(self.weight) };
         let weight = (rate.bits_per_second() as f64 / MBIT).to_string();
         weight.parse().map(Some).or_else(|error| refuse(format!("the rate {rate}, in Mbit/s: {error}")))
@@ -112,7 +112,7 @@ impl ClassChange {
 
     /// Returns the policy with this change, in whose `text` the class is. Fails, among other reasons, if
     /// [`Policy::parse`] would refuse the policy, or if a subscriber would not get the guaranteed rate.
-    pub fn apply_to(&self, text: &str) -> Result<ChangedPolicy, ClassChangeError> {
+    pub fn apply_to(&self, text: &str) -> Result<ChangedPolicy, TermsChangeError> {
         let weight = self.new_weight()?;
         let rows = rows_of(text);
         let row = find_row(text, rows, &self.class);
@@ -150,8 +150,8 @@ impl ClassChange {
     }
 
     /// Checks the changed text.
-    fn check(&self, text: String, weight: Option<Weight>) -> Result<ChangedPolicy, ClassChangeError> {
-        let place = |Mistake { at, what }: Mistake| ClassChangeError { what: in_class(&text, at, &what) };
+    fn check(&self, text: String, weight: Option<Weight>) -> Result<ChangedPolicy, TermsChangeError> {
+        let place = |Mistake { at, what }: Mistake| TermsChangeError { what: in_class(&text, at, &what) };
         let written = read(&text, RowMatches::Skipped).map_err(place)?;
         let rows = rows_of(&text);
         let mut promised: Vec<(String, f64)> = written
@@ -255,6 +255,11 @@ fn place_in_toml(text: &str, class: &str, key: &str, value: &str) -> Option<(Ran
     let first = table.iter().filter(|(_, value)| is_simple(value.get_ref())).map(|(key, _)| key.span().start);
     let end = if is_inline { ", " } else { "\n" };
     if let Some(at) = first.min() {
+        // before the key there may be others, as in `class.a.packets = 5`
+        let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        if !is_inline && !text[line..at].trim().is_empty() {
+            return None;
+        }
         return Some((at..at, format!("{key} = {value}{end}")));
     }
     // a heading without keys, which may be the last line of the text

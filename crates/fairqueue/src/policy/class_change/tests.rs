@@ -13,13 +13,13 @@ fn whole(table: &str) -> Result<String, String> {
     whole.parse().map(|policy| policy.text).map_err(|error| error.to_string())
 }
 
-fn change(class: &str, weight: Option<&str>, rate: Option<&str>, ceiling: Option<&str>) -> ClassChange {
+fn change(class: &str, weight: Option<&str>, rate: Option<&str>, ceiling: Option<&str>) -> TermsChange {
     let rate_of = |text: &str| text.parse().expect("it is a rate");
-    ClassChange {
+    TermsChange {
         weight: weight.map(|text| text.parse().expect("it is a weight")),
         rate: rate.map(rate_of),
         ceiling: ceiling.map(rate_of),
-        ..ClassChange::of(class)
+        ..TermsChange::for_class(class)
     }
 }
 
@@ -49,10 +49,10 @@ proptest! {
         let mut then = rows.clone();
         then[number] = (rate.or(rows[number].0), ceiling.or(rows[number].1));
         let kbit = |kbit: u64| Rate::new(kbit * 1000).expect("positive");
-        let change = ClassChange {
+        let change = TermsChange {
             rate: rate.map(kbit),
             ceiling: ceiling.map(kbit),
-            ..ClassChange::of(&format!("s{number}"))
+            ..TermsChange::for_class(&format!("s{number}"))
         };
         match (change.apply_to(&text), whole(&table(&then))) {
             (Ok(changed), Ok(expected)) => {
