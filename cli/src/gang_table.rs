@@ -163,7 +163,7 @@ fn others(summary: &RunSummary) -> String {
         }
         (None, MechanismKind::SchedExt) => "other programs go first on each processor".into(),
         (None, MechanismKind::Freeze | MechanismKind::Stop) => {
-            "other programs and the running gang compete as equals".into()
+            "the kernel shares each processor between the running gang and other programs as always".into()
         }
     };
     got + &keep

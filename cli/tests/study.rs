@@ -101,7 +101,7 @@ fn beside_steady_load_the_runs_count_and_the_records_and_the_answer_say_which_ma
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("other programs steadily take"), "{said}");
     assert!(
-        said.contains("not decided") && said.contains("more would tell"),
+        said.contains("not decided") && said.contains("more would decide"),
         "one pair decides nothing: {said}"
     );
     let command = format!("unisono study --continue {}", directory.path().join("out").display());

@@ -155,7 +155,7 @@ impl AdviceAnswer<'_> {
             AdviceVerdict::Undecided => {
                 let tried = self.trials.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
                 let more = match advice.time_to_decide {
-                    Some(time) => format!("a trial of {:.0} s would tell", time.as_secs_f64().ceil()),
+                    Some(time) => format!("a trial of {:.0} s would decide", time.as_secs_f64().ceil()),
                     None if failure(self.trials).is_some() => "more rounds would not help".to_owned(),
                     None => format!("{MAX_ROUNDS} rounds, the most, would not tell either"),
                 };
@@ -343,6 +343,6 @@ mod tests {
     fn one_round_gets_no_advice_but_the_trial_that_would_decide() {
         let shown = screen(&trials(&[TriedRemedy::Gangs], 1), 1);
         assert!(shown.starts_with("Undecided after 1 round"), "{shown}");
-        assert!(shown.contains("\n  unisono advise --for ") && shown.contains("would tell"), "{shown}");
+        assert!(shown.contains("\n  unisono advise --for ") && shown.contains("would decide"), "{shown}");
     }
 }

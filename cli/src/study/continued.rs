@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_linux::interrupt;
 use unisono_measure::record::Line;
-use unisono_study::continuation::{self, UndecidedComparison, undecided};
+use unisono_study::continuation::{self, undecided};
 use unisono_study::file::StudyFile;
 use unisono_study::library;
 use unisono_study::plan::RunPlan;
@@ -34,10 +34,9 @@ pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
         return Err(become_laboratory(&format!("{study} is a study of")));
     }
     let (files, profile) = recorded_studies(args, &lines)?;
-    let (mut open, all) = undecided(&lines);
-    let mut planned = next_round(&files, profile, args.seed, &lines, &open)?;
+    let mut planned = next_round(args, profile, &lines, &files)?;
     if planned.is_empty() {
-        let decided = counted(all, "comparison");
+        let decided = counted(undecided(&lines).1, "comparison");
         answer(&format!("each of {decided} is decided: unisono report {}", directory.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -52,8 +51,7 @@ pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
         let ran = runner::run(&planned, profile, start, prepared.context(), &mut records, &mut progress)?;
         progress.end();
         (lines, stopped_by) = (ran.lines, ran.stopped_by.or(stopped_by));
-        open = undecided(&lines).0;
-        planned = next_round(&files, profile, args.seed, &lines, &open)?;
+        planned = next_round(args, profile, &lines, &files)?;
         let estimate: Duration = planned.iter().map(|(_, plan)| plan.estimate).sum();
         if planned.is_empty() || stopped_by.is_some() || Instant::now() + estimate > end {
             break;
@@ -64,16 +62,17 @@ pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// Plans the next repetition of each study that needs one.
-fn next_round(
-    files: &[StudyFile],
+pub(super) fn next_round(
+    args: &Args,
     profile: Profile,
-    seed: u64,
     lines: &[Line],
-    open: &[UndecidedComparison],
+    files: &[StudyFile],
 ) -> anyhow::Result<Vec<(StudyFile, RunPlan)>> {
+    let (open, _) = undecided(lines);
     let mut planned = Vec::new();
     for file in files {
-        let plan = continuation::next_repetition(file, profile, seed, lines, open).map_err(Failure::Usage)?;
+        let plan =
+            continuation::next_repetition(file, profile, args.seed, lines, &open).map_err(Failure::Usage)?;
         if !plan.runs.is_empty() {
             planned.push((file.clone(), plan));
         }
@@ -117,35 +116,32 @@ fn recorded_studies(args: &Args, lines: &[Line]) -> anyhow::Result<(Vec<StudyFil
     Ok((files, profile))
 }
 
-/// Returns a line that says how much longer it takes to decide the undecided comparisons, or to repeat
-/// figures that were seen once; `None` if nothing is left to do.
-pub(super) fn undecided_line(lines: &[Line], directory: &Path, files: &[StudyFile]) -> Option<String> {
+/// Returns a line that says how much longer it takes to decide the first undecided comparison, and how long
+/// the next round of all of them (`again`) takes, or how long it takes to repeat figures that were seen once;
+/// `None` if nothing is left to do.
+pub(super) fn undecided_line(
+    lines: &[Line],
+    directory: &Path,
+    files: &[StudyFile],
+    again: &[(StudyFile, RunPlan)],
+) -> Option<String> {
     let (open, all) = undecided(lines);
     let Some(first) = open.iter().map(|one| one.needs).min() else {
-        let again = continuation::time_to_see_again(lines, files.iter())?;
+        let needs = continuation::time_to_see_again(lines, files.iter())?;
         return Some(format!(
-            "seen once: some figures; about {} more would tell: unisono study --continue {}",
-            progress::time(again),
+            "seen once or twice: some figures; about {} more would decide them: unisono study --continue {}",
+            progress::time(needs),
             directory.display()
         ));
     };
-    // comparisons of one study share their runs
-    let mut studies: Vec<(&str, Duration)> = Vec::new();
-    for one in &open {
-        match studies.iter_mut().find(|(study, _)| *study == one.study) {
-            Some((_, needs)) => *needs = one.needs.max(*needs),
-            None => studies.push((&one.study, one.needs)),
-        }
-    }
-    let all_of_them: Duration = studies.iter().map(|(_, needs)| *needs).sum();
-    let time = if first == all_of_them || open.len() == 1 {
-        format!("about {} more would tell", progress::time(first))
-    } else {
-        format!(
-            "about {} more would decide the first, {} all",
+    let round: Duration = again.iter().map(|(_, plan)| plan.estimate).sum();
+    let time = match open.len() {
+        1 => format!("about {} more would decide it", progress::time(first)),
+        _ => format!(
+            "about {} more would decide the first, each round of all takes {}",
             progress::time(first),
-            progress::time(all_of_them)
-        )
+            progress::time(round)
+        ),
     };
     Some(format!(
         "undecided: {} of {}; {time}: unisono study --continue {}",

@@ -15,6 +15,7 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 pub use laboratory::STUDIES as LABORATORY_STUDIES;
 pub(crate) use laboratory::become_laboratory;
 use progress::Progress;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ use unisono_linux::interrupt;
 use unisono_linux::process::is_root;
 use unisono_linux::user_namespace;
 use unisono_measure::background::BackgroundLoad;
-use unisono_measure::record::{Line, Outcome};
+use unisono_measure::evidence::left_out;
+use unisono_measure::record::{Line, Outcome, RunLine};
 use unisono_measure::units;
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
@@ -34,7 +36,7 @@ use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
 use unisono_study::runner::{self, Start, StudyOutcome};
 use unisono_study::{host, library, summary};
-use unisono_text::nearest;
+use unisono_text::{counted, nearest};
 
 /// A preparation that takes longer than this is announced.
 const MIN_REPORTED_PREPARATION: Duration = Duration::from_secs(2);
@@ -438,13 +440,13 @@ fn report_outcome(
         Line::Run(run) => Some(run.outcome),
         Line::Study(_) => None,
     });
-    let (mut measured, mut failed, mut disturbed, mut cut) = (0, 0, 0, 0);
+    let (mut measured, mut failed, mut disturbed) = (0, 0, 0);
     for outcome in runs {
         measured += usize::from(outcome == Outcome::Measured);
         failed += usize::from(outcome == Outcome::Failed);
         disturbed += usize::from(outcome == Outcome::Disturbed);
-        cut += usize::from(outcome == Outcome::Cut);
     }
+    let cut = left_out(recorded_runs(&study_outcome.lines));
     let background = study_outcome.lines.iter().rev().find_map(|line| match line {
         Line::Run(run) => run.host.background.and_then(|load| load.in_words(run.host.cpus)),
         Line::Study(_) => None,
@@ -458,10 +460,13 @@ fn report_outcome(
     if !lost.is_empty() {
         writeln!(to, "runs not counted: {}", lost.join(", "))?;
     }
-    if let Some(line) =
-        continued::undecided_line(&study_outcome.lines, out, files).filter(|_| profile != Profile::Smoke)
-    {
+    for line in unmeasured_reasons(&study_outcome.lines) {
         writeln!(to, "{}", fold(&line, table_width()))?;
+    }
+    if profile != Profile::Smoke {
+        let again = continued::next_round(args, profile, &study_outcome.lines, files)?;
+        let line = continued::undecided_line(&study_outcome.lines, out, files, &again);
+        line.map_or(Ok(()), |line| writeln!(to, "{}", fold(&line, table_width())))?;
     }
     writeln!(to, "figures: unisono report {} --text all", out.display())?;
     match &drawn {
@@ -486,6 +491,40 @@ pub(crate) fn fitted(tables: &str, width: usize) -> String {
         if line.starts_with(ROW) { line.to_owned() } else { hanging("", line, indent, width) }
     };
     tables.lines().map(|line| fit(line) + "\n").collect()
+}
+
+fn recorded_runs(lines: &[Line]) -> impl Iterator<Item = &RunLine> {
+    lines.iter().filter_map(|line| match line {
+        Line::Run(run) => Some(&**run),
+        Line::Study(_) => None,
+    })
+}
+
+/// The maximum number of reasons that the last screen gives for failed, and for skipped runs.
+const MAX_REASONS: usize = 3;
+
+/// Returns a line for each reason why runs failed or were skipped, the most frequent first, for example
+/// `skipped (12 runs): gangs need root`.
+fn unmeasured_reasons(lines: &[Line]) -> Vec<String> {
+    let mut said = Vec::new();
+    for (outcome, word) in [(Outcome::Failed, "failed"), (Outcome::Skipped, "skipped")] {
+        let mut reasons: Vec<(&str, usize)> = Vec::new();
+        for run in recorded_runs(lines).filter(|run| run.outcome == outcome) {
+            let reason = run.reason.as_deref().unwrap_or("no reason given");
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, n)) => *n += 1,
+                None => reasons.push((reason, 1)),
+            }
+        }
+        reasons.sort_by_key(|(_, n)| Reverse(*n));
+        let more = reasons.len().saturating_sub(MAX_REASONS);
+        let line = |(reason, n): &(&str, usize)| format!("{word} ({}): {reason}", counted(*n, "run"));
+        said.extend(reasons.iter().take(MAX_REASONS).map(line));
+        if more > 0 {
+            said.push(format!("{word}: {} more, in the report", counted(more, "reason")));
+        }
+    }
+    said
 }
 
 /// Returns the figures and verdicts of every study, and the lessons of middleware studies.
@@ -538,6 +577,31 @@ mod tests {
         );
         let whole = format!("{row}\n{sentence}\n");
         assert_eq!(fitted(&whole, usize::MAX), whole);
+    }
+
+    #[test]
+    fn the_last_screen_gives_the_reasons_of_runs_that_failed_or_were_skipped() {
+        let run = |outcome, reason: &str| {
+            let reason = Some(reason.to_owned());
+            Line::Run(Box::new(RunLine { outcome, reason, ..RunLine::default() }))
+        };
+        let mut lines = vec![
+            run(Outcome::Skipped, "gangs need root"),
+            run(Outcome::Failed, "no request was served"),
+            run(Outcome::Skipped, "clang not found"),
+            run(Outcome::Skipped, "gangs need root"),
+            Line::Run(Box::default()),
+        ];
+        assert_eq!(
+            unmeasured_reasons(&lines),
+            [
+                "failed (1 run): no request was served",
+                "skipped (2 runs): gangs need root",
+                "skipped (1 run): clang not found"
+            ]
+        );
+        lines.extend(["a", "b"].map(|reason| run(Outcome::Skipped, reason)));
+        assert!(unmeasured_reasons(&lines).ends_with(&["skipped: 1 reason more, in the report".to_owned()]));
     }
 
     #[test]

@@ -225,8 +225,13 @@ fn fault_of_answer(text: &str, is_simulated: bool) -> Option<String> {
     if has_reason.iter().any(|start| text.starts_with(start)) || is_simulated {
         return None;
     }
-    let is_open = ["Undecided", "Seen once", "Not decided"].iter().any(|start| text.starts_with(start));
-    match (is_open, text.contains("would tell") || text.ends_with('\u{2026}'), text.contains("n = ")) {
+    let is_open =
+        ["Undecided", "Seen once", "Seen twice", "Not decided"].iter().any(|start| text.starts_with(start));
+    match (
+        is_open,
+        text.contains("would decide") || text.ends_with('\u{2026}'),
+        text.contains("n = "),
+    ) {
         (true, false, _) => Some("says neither a verdict nor the time to one".to_owned()),
         (false, _, false) => Some("is a verdict without its number of runs".to_owned()),
         _ => None,
@@ -272,7 +277,7 @@ pub(crate) fn read_all(files: &[StudyFile]) -> Vec<String> {
                 let uncounted =
                     (is_verdict && !has_count).then(|| "is a verdict without its number of runs".to_owned());
                 let is_open = words.contains("not decided") || words.contains("too few for a verdict");
-                let untimed = (is_open && !words.contains("would tell"))
+                let untimed = (is_open && !words.contains("would decide"))
                     .then(|| "says no time to a verdict".to_owned());
                 check("verdict", &words, fault(&words).or(uncounted).or(untimed));
             }

@@ -55,6 +55,12 @@ impl Estimate {
         self.level.min(self.attainable_level())
     }
 
+    /// Returns whether the interval is only the range of the values, because there are too few of them for
+    /// the level asked for.
+    pub fn is_range(&self) -> bool {
+        self.honest_level() < self.level
+    }
+
     /// Returns the estimate of the inverse ratio: of A / B, the estimate of B / A.
     #[must_use]
     pub fn inverse(self) -> Self {
@@ -199,8 +205,9 @@ mod tests {
         let three = median_interval(&[1.0, 2.0, 3.0], 0.95).expect("three values");
         assert!((three.honest_level() - 0.75).abs() < 1e-12);
         assert_eq!((three.low, three.high), (1.0, 3.0));
+        assert!(three.is_range());
         let six = median_interval(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.95).expect("six values");
-        assert!((six.honest_level() - 0.95).abs() < 1e-12);
+        assert!((six.honest_level() - 0.95).abs() < 1e-12 && !six.is_range());
         let one = median_interval(&[4.0], 0.95).expect("one value");
         assert_eq!((one.low, one.value, one.high), (4.0, 4.0, 4.0));
     }

@@ -200,6 +200,17 @@ pub enum Better {
     Lower,
 }
 
+impl Verdict {
+    /// Returns `at most ` or `at least ` if the expected ratio is a limit, otherwise an empty text.
+    pub fn bound_in_words(&self) -> &'static str {
+        match (self.expected_kind, self.better) {
+            (ExpectedKind::Value, _) => "",
+            (ExpectedKind::Bound, Better::Lower) => "at most ",
+            (ExpectedKind::Bound, Better::Higher) => "at least ",
+        }
+    }
+}
+
 /// How an expected ratio is meant: as a limit or as a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -246,7 +257,7 @@ pub struct Verdict {
     pub expected_from: Option<String>,
     #[serde(default, skip_serializing_if = "ExpectedKind::is_bound")]
     pub expected_kind: ExpectedKind,
-    /// The name of the comparison in words, for example `gangs against pinned threads, idle cores`.
+    /// The name of the comparison in words, for example `gangs against pinned threads, no busy loop`.
     pub words: String,
     /// The names of both sides in the words. Without them, readers show the labels of the variants.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -62,7 +62,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the comparison in words: `gangs against pinned threads, idle cores`.
+    /// Returns the comparison in words: `gangs against pinned threads, no busy loop`.
     pub fn in_words(&self) -> String {
         if !self.words.is_empty() {
             return self.words.clone();
@@ -282,7 +282,7 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
     };
     let subject = format!("{}{place}", verdict.in_words());
     let more =
-        judgement.time_to_decide.map(|time| format!("; {} would tell", time_to_decide::in_words(time)));
+        judgement.time_to_decide.map(|time| format!("; {} would decide it", time_to_decide::in_words(time)));
     let more = more.unwrap_or_default();
     let (c, finding) = match &judgement.answer {
         Answer::Unanswered(reason) => return format!("{subject}: not answered; {reason}{more}"),
@@ -320,7 +320,8 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
             (ExpectedKind::Value, true) => "the same here",
             (ExpectedKind::Value, false) => "not so here",
         };
-        text += &format!("; expected {}{from}: {met}", format_ratio(expected));
+        let bound = verdict.bound_in_words();
+        text += &format!("; expected {bound}{} times{from}: {met}", format_ratio(expected));
     }
     text
 }
@@ -570,7 +571,7 @@ mod tests {
         );
         assert!(
             judgement.words.contains("all 3 pairs, ")
-                && judgement.words.ends_with("expected 100 (budget): reached"),
+                && judgement.words.ends_with("expected at least 100 times (budget): reached"),
             "{}",
             judgement.words
         );

@@ -15,6 +15,8 @@ const MAX_ANSWER_LENGTH: usize = 230;
 #[template(path = "answer_cards.html")]
 struct AnswersSection {
     answers: Vec<ScreenBlock>,
+    /// The meaning of the thin lines and small figures in the pictures.
+    reach: &'static str,
 }
 
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
@@ -24,7 +26,21 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     };
     let mut answers: Vec<ScreenBlock> = screen::topics(studies).iter().map(answer).collect();
     answers.sort_by_key(|block| block.picture.is_none());
-    AnswersSection { answers }.to_string()
+    let reach = reach_in_words(&answers);
+    AnswersSection { answers, reach }.to_string()
+}
+
+/// Returns the meaning of the ends beside a median: few runs have no interval of 95 %.
+fn reach_in_words(answers: &[ScreenBlock]) -> &'static str {
+    let bars =
+        || answers.iter().filter_map(|answer| answer.picture.as_ref()).flat_map(|picture| &picture.bars);
+    match (bars().any(|bar| bar.is_range), bars().any(|bar| !bar.is_range)) {
+        (true, true) => {
+            "the least and the greatest run, or (marked 95 %, from six runs on) the interval of the median"
+        }
+        (false, true) => "the 95 % interval of the median",
+        _ => "the least and the greatest run",
+    }
 }
 
 /// Returns the first sentences of a text, as many as fit into a card, at least one.

@@ -13,7 +13,7 @@ pub use crate::topic_answer::{AnswerPicture, TopicAnswer};
 pub use crate::wording::{capitalized, interval_in_words, multiple, multiple_interval, times_sign};
 
 use crate::queues;
-use crate::screen::strongest_comparison;
+use crate::strongest::strongest_comparison;
 
 /// Returns the sentences that answer the topic of shares from one of its studies.
 #[must_use]

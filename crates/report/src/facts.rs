@@ -2,6 +2,7 @@
 
 use crate::number;
 use std::fmt::Write as _;
+use unisono_measure::evidence::left_out;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
 use unisono_text::counted;
 
@@ -47,8 +48,12 @@ pub fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
         (Outcome::Interrupted, "interrupted"),
         (Outcome::Cut, "left out for lack of time"),
     ] {
-        if count(outcome) > 0 {
-            let _ = write!(counts, ", {} {word}", number::count(count(outcome)));
+        let n = match outcome {
+            Outcome::Cut => left_out(runs.iter().copied()),
+            _ => count(outcome),
+        };
+        if n > 0 {
+            let _ = write!(counts, ", {} {word}", number::count(n));
         }
     }
     facts.push(("Runs", counts));

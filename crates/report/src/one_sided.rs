@@ -3,6 +3,7 @@
 //!
 //! Uses the comparisons with messages in studies of topic `rma`. Each implementation has one claim.
 
+use crate::strongest::strongest_comparison;
 use crate::study::Study;
 use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::wording::{self, Tone};
@@ -34,6 +35,8 @@ struct Claim<'a> {
 #[template(path = "windows.html")]
 struct WindowsAnswer<'a> {
     claims: Vec<Claim<'a>>,
+    /// The reason why there is no answer, if there is no claim.
+    unanswered: String,
 }
 
 /// Writes the answer as HTML. Empty if no study is about windows.
@@ -41,13 +44,27 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if !studies.iter().any(is_about_windows) {
         return String::new();
     }
-    WindowsAnswer { claims: claims(studies) }.to_string()
+    WindowsAnswer { claims: claims(studies), unanswered: unanswered(studies) }.to_string()
 }
 
-/// Returns the claims in words, the preload's first, because programs can use the preload unchanged. `None`
-/// if nothing was compared with messages.
+/// Returns the reason why windows were not compared with messages.
+fn unanswered(studies: &[Study<'_>]) -> String {
+    let about = || studies.iter().filter(|study| is_about_windows(study));
+    let reason = about().find_map(Study::first_skipped).map(|reason| format!(", because {reason}"));
+    format!("Not answered: no run compared windows with messages{}.", reason.unwrap_or_default())
+}
+
+/// Returns the claims in words, the preload's first, because programs can use the preload unchanged. If
+/// nothing was compared with messages, the reason comes before the strongest of the other comparisons.
 pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let mut claims = claims(studies);
+    if claims.is_empty() && studies.iter().any(is_about_windows) {
+        let reason = unanswered(studies);
+        return Some(match strongest_comparison(studies) {
+            Some(other) => other.beside(&reason),
+            None => TopicAnswer::new(reason, None).undecided(),
+        });
+    }
     claims.sort_by_key(|claim| !claim.who.starts_with("unisono mpi"));
     let typical = claims.first()?.typical();
     let sentence = |(at, claim): (usize, &Claim<'_>)| {
@@ -102,7 +119,7 @@ impl Claim<'_> {
             format!(
                 "not decided whether windows by {who} are faster than messages, in any of {}{}",
                 counted(*total, "comparison"),
-                wording::more_would_tell(first)
+                wording::more_would_decide(first)
             )
         } else if better == total {
             format!(

@@ -19,10 +19,11 @@ use unisono_text::counted;
 /// The first word of an answer whose comparisons are open.
 pub(crate) const UNDECIDED: &str = "Undecided";
 
-/// Returns a sentence about the time that would decide, for example ` About 6 min more would tell.`; empty if
-/// more runs do not help.
-pub(crate) fn more_would_tell(studies: &[Study<'_>]) -> String {
-    let in_words = |time| wording::capitalized(&format!("{} would tell.", time_to_decide::in_words(time)));
+/// Returns a sentence about the time that would decide, for example ` About 6 min more would decide it.`;
+/// empty if more runs do not help.
+pub(crate) fn more_would_decide(studies: &[Study<'_>]) -> String {
+    let in_words =
+        |time| wording::capitalized(&format!("{} would decide it.", time_to_decide::in_words(time)));
     time_of_first(studies).map_or_else(String::new, |time| format!(" {}", in_words(time)))
 }
 
@@ -41,10 +42,10 @@ fn time_of_rounds(studies: &[Study<'_>]) -> Option<Duration> {
 }
 
 /// Returns the words before an answer that too few rounds support, for example `Seen once (n = 1 round), no
-/// verdict; about 40 s more would tell: `.
-pub(crate) fn seen_once(studies: &[Study<'_>], evidence: Evidence) -> String {
-    let more = wording::more_would_tell(time_of_rounds(studies));
-    format!("Seen once ({}), no verdict{more}: ", evidence.in_words())
+/// verdict; about 40 s more would decide it: `. `seen` is from [`Evidence::too_few_in_words`].
+pub(crate) fn too_few_rounds(studies: &[Study<'_>], seen: &str, evidence: Evidence) -> String {
+    let more = wording::more_would_decide(time_of_rounds(studies));
+    format!("{} ({}), no verdict{more}: ", wording::capitalized(seen), evidence.in_words())
 }
 
 /// Returns the runs behind all figures of these studies.
@@ -77,8 +78,8 @@ pub(crate) fn no_gain(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         evidence.in_words()
     );
     let is_open = open > 0;
-    let rest =
-        is_open.then(|| format!(" Undecided: {}.{}", counted(open, "comparison"), more_would_tell(studies)));
+    let rest = is_open
+        .then(|| format!(" Undecided: {}.{}", counted(open, "comparison"), more_would_decide(studies)));
     let answer = TopicAnswer::new(words + &rest.unwrap_or_default(), None).resting_on(Some(evidence));
     Some(if is_open { answer.undecided() } else { answer })
 }
@@ -105,7 +106,7 @@ pub(crate) fn undecided(studies: &[Study<'_>]) -> String {
             None => "Not answered: these studies draw figures, but compare nothing.".to_owned(),
         },
     };
-    format!("{reason}{}", more_would_tell(studies))
+    format!("{reason}{}", more_would_decide(studies))
 }
 
 /// Returns the reason why a topic gets no verdict: nothing was measured, or most of its runs stayed
@@ -122,7 +123,7 @@ pub(crate) fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
         // the reason ends with the remedy: stop them and measure again
         return Some(format!(
             "No verdict, because {how_many} stayed disturbed: {why} (unisono study {topic}).{}",
-            more_would_tell(studies)
+            more_would_decide(studies)
         ));
     }
     if runs().any(|run| run.outcome == Outcome::Measured) {

@@ -8,6 +8,7 @@ use crate::wording::{self, Tone};
 use crate::{added, answer_cards, number, screen, summary};
 use askama::Template;
 use std::collections::BTreeMap;
+use unisono_measure::evidence::left_out;
 use unisono_measure::record::{Outcome, RunLine};
 use unisono_text::counted;
 
@@ -111,11 +112,11 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
         let of: Vec<String> =
             disturbed.iter().map(|(study, count)| format!("{study} ({})", number::count(*count))).collect();
         notices.push(format!(
-            "Somebody else took processors during runs of these studies: {}. Those runs count nowhere; they were made again as far as there was time. Where a comparison lacks runs for this reason, measure it again when the machine is idle.",
+            "Somebody else took processors during runs of these studies: {}. Those runs count nowhere; they were made again as far as there was time. Where a comparison lacks runs for this reason, measure it again when no other program comes and goes.",
             of.join(", ")
         ));
     }
-    let cut = runs.iter().filter(|run| run.outcome == Outcome::Cut).count();
+    let cut = left_out(runs.iter().copied());
     if cut > 0 {
         notices.push(format!(
             "The study's time was over before all repetitions were made; left out: {}. Comparisons that lack them rest on fewer runs. A topic measured alone has more time.",

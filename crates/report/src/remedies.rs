@@ -19,6 +19,10 @@ use unisono_text::counted;
 /// advice.
 const MAX_SIMILAR_GAIN_RATIO: f64 = 1.25;
 
+/// The remedies with less effort than gangs. A remedy that was compared with one of them is named only where
+/// that comparison is decided in its favor, as the table of situations does.
+const SIMPLER_REMEDIES: [&str; 2] = ["passive", "spread"];
+
 /// A comparison with its study.
 #[derive(Clone, Copy)]
 struct RemedyComparison<'a> {
@@ -105,6 +109,14 @@ fn open_mp_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         let of_study = all_comparisons(std::slice::from_ref(passive.study), |_| true);
         let mut here = of_study.filter(|asked| asked.is_better() && asked.answers(&of));
         let gain = here.find_map(|asked| asked.ratio())?;
+        let simpler = SIMPLER_REMEDIES.into_iter().filter(|simpler| *simpler != variant);
+        let simpler: Vec<Selector> =
+            simpler.map(|simpler| Selector { against: Some(simpler.to_owned()), ..of.clone() }).collect();
+        let mut beside = all_comparisons(std::slice::from_ref(passive.study), |_| true)
+            .filter(|asked| simpler.iter().any(|of| asked.answers(of)));
+        if beside.any(|asked| !matches!(wording::tone(asked.judgement), Tone::Better | Tone::Unanswered)) {
+            return None;
+        }
         Some(RemedyGain { what, gain, variant: variant.to_owned() })
     });
     let found = by_gain_and_effort(found.collect());
@@ -186,8 +198,10 @@ fn greatest_gains(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         gangs_beyond_pinning(studies),
     ];
     let words: Vec<String> = sentences.into_iter().flatten().collect();
+    // no command for gangs where only pinning gained
+    let command = (unstacking.is_some() && ganging.is_none()).then_some("unisono fit -- A ::: B");
     let picture = unstacking.or(ganging).and_then(|asked| asked.picture());
-    (!words.is_empty()).then(|| TopicAnswer::new(words.join(" "), picture))
+    (!words.is_empty()).then(|| TopicAnswer { command, ..TopicAnswer::new(words.join(" "), picture) })
 }
 
 fn join_sentences(first: String, second: Option<String>) -> String {
@@ -274,6 +288,39 @@ mod tests {
     }
 
     #[test]
+    fn gangs_are_named_only_where_they_are_decidedly_better_than_the_simpler_remedies() {
+        let program = |gang: [f64; 6]| {
+            let mut lines = records(&[
+                ("linux", "omp", 1.0),
+                ("passive", "omp", 40.0),
+                ("spread", "omp", 2.0),
+                ("gang", "omp", 3.0),
+            ]);
+            let runs = lines.iter_mut().filter_map(|line| match line {
+                Line::Run(run) if run.variant == "gang" => Some(run),
+                _ => None,
+            });
+            for (run, work) in runs.zip(gang) {
+                run.figures[0].value = work;
+            }
+            lines
+        };
+        let named = |lines: &[Line]| {
+            let found = topic_answer(&studies(lines)).expect("it was compared");
+            (found.words.contains("as gangs"), found.command.is_some_and(|c| c.contains("gang run")))
+        };
+        let decided = program([3.0; 6]);
+        assert_eq!(named(&decided), (true, true), "better than plain Linux and than pinned threads");
+        let open = program([1.5, 8.0, 1.6, 9.0, 1.7, 7.0]);
+        assert_eq!(named(&open), (false, false), "better than plain Linux, open against pinned threads");
+        let mut behind = program([3.0; 6]);
+        let Line::Study(head) = &mut behind[0] else { panic!("the head comes first") };
+        let against_passive = Verdict { against: "passive".into(), ..head.verdicts[1].clone() };
+        head.verdicts.push(against_passive);
+        assert_eq!(named(&behind), (false, false), "13 times less than passive waiting");
+    }
+
+    #[test]
     fn a_remedy_that_does_much_more_comes_first() {
         let found = answer_words(&[("linux", "omp", 1.0), ("passive", "omp", 10.0), ("gang", "omp", 70.0)]);
         let found = found.expect("it was compared");
@@ -288,7 +335,9 @@ mod tests {
     #[test]
     fn without_passive_waiting_the_greatest_gains_are_named() {
         let found = answer_words(&[("linux", "omp", 1.0), ("spread", "omp", 10.0), ("gang", "omp", 10.0)]);
-        let words = found.expect("it was compared").words;
+        let found = found.expect("it was compared");
+        assert_eq!(found.command, Some("unisono fit -- A ::: B"), "gangs gained nothing beyond pinning");
+        let words = found.words;
         assert!(words.starts_with("A core for each thread: up to 10.0 times the work"), "{words}");
         assert!(words.ends_with("in 0 of 1 comparison."), "nothing was gained, so nobody paid: {words}");
     }

@@ -5,15 +5,17 @@
 
 use crate::added::{self, ScreenTopic};
 use crate::events;
+use crate::fit_lines::fit_lines;
 use crate::one_sided;
 use crate::open_questions::{self, UNDECIDED};
 use crate::queues;
 use crate::remedies;
+use crate::strongest::strongest_comparison;
 use crate::study::{SIMULATED, Study, studies};
-use crate::topic_answer::{AnswerPicture, TopicAnswer};
+use crate::topic_answer::AnswerPicture;
 use crate::trees;
 use crate::waiting;
-use crate::wording::{self, Tone};
+use crate::wording;
 use std::fmt::Write as _;
 use unisono_measure::record::Line;
 
@@ -89,8 +91,8 @@ pub(crate) struct ScreenBlock {
     pub(crate) is_answered: bool,
     /// The runs behind the answer; empty if they are not known.
     pub(crate) evidence: String,
-    /// Whether the answer's figures come from too few rounds for a conclusion.
-    pub(crate) is_seen_once: bool,
+    /// `seen once` or `seen twice`, if the answer's figures come from too few rounds for a conclusion.
+    pub(crate) seen: Option<&'static str>,
     /// Whether the answer comes from a simulation, and so is about other machines than this one.
     pub(crate) is_simulated: bool,
     /// The picture for the first sentence.
@@ -104,7 +106,7 @@ pub(crate) struct ScreenBlock {
 pub fn screen(lines: &[Line]) -> String {
     let studies = studies(lines);
     let blocks: Vec<ScreenBlock> =
-        topics(&studies).iter().map(|topic| block(&studies, topic).for_terminal(topic)).collect();
+        topics(&studies).iter().map(|topic| block(&studies, topic).for_terminal()).collect();
     let mut most = vec![1; blocks.len()];
     let of = |(block, most): (&ScreenBlock, &usize)| {
         block.answer_lines(*most).len() + usize::from(block.command.is_some())
@@ -163,33 +165,25 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
             let does = known.map_or("", |known| known.does);
             let evidence = found.evidence.or_else(|| open_questions::evidence_of_all(&own));
             // a simulation measures nothing of this machine, so the number of its rounds does not matter
-            let seen_once =
-                evidence.filter(|evidence| found.is_decided && !is_simulated && evidence.is_seen_once());
-            let is_seen_once = seen_once.is_some();
-            let answer = match seen_once {
-                Some(evidence) => format!("{}{}", open_questions::seen_once(&own, evidence), found.words),
+            let few = evidence.filter(|_| found.is_decided && !is_simulated);
+            let few = few.and_then(|few| Some((few.too_few_in_words()?, few)));
+            let answer = match few {
+                Some((seen, few)) => {
+                    format!("{}{}", open_questions::too_few_rounds(&own, seen, few), found.words)
+                }
                 None => found.words,
             };
+            let seen = few.map(|(seen, _)| seen);
             let evidence = evidence.map_or_else(String::new, |evidence| evidence.in_words());
             let (is_answered, picture) = (found.is_decided, found.picture);
-            ScreenBlock {
-                name,
-                answer,
-                is_answered,
-                evidence,
-                is_seen_once,
-                is_simulated,
-                picture,
-                command,
-                does,
-            }
+            ScreenBlock { name, answer, is_answered, evidence, seen, is_simulated, picture, command, does }
         }
         Err(answer) => ScreenBlock {
             name,
             answer,
             is_answered: false,
             evidence: String::new(),
-            is_seen_once: false,
+            seen: None,
             is_simulated,
             picture: None,
             command: None,
@@ -202,20 +196,20 @@ impl ScreenBlock {
     /// Returns the heading's badge, with its class: the origin of the answer, and whether the question is
     /// answered.
     pub(crate) fn badge(&self) -> (&'static str, &'static str) {
-        match (self.is_simulated, self.is_answered, self.is_seen_once) {
+        match (self.is_simulated, self.is_answered, self.seen) {
             (true, ..) => ("undecided", "simulated, not this machine"),
             (_, false, _) => ("unanswered", "no verdict"),
-            (_, _, true) => ("undecided", "seen once"),
+            (_, _, Some(seen)) => ("undecided", seen),
             _ => ("same", "measured here"),
         }
     }
 
-    /// Breaks the answer into at most `most` lines. An answer that was seen once says so in fewer words, if
-    /// its first figures would be cut off otherwise.
+    /// Breaks the answer into at most `most` lines. An answer from too few rounds says so in fewer
+    /// words, if its first figures would be cut off otherwise.
     fn answer_lines(&self, most: usize) -> Vec<String> {
         const WIDTH: usize = COLUMNS - INDENT;
         let whole = fit_lines(&self.answer, WIDTH, most);
-        let Some((head, words)) = self.answer.split_once(": ").filter(|_| self.is_seen_once) else {
+        let Some((head, words)) = self.answer.split_once(": ").filter(|_| self.seen.is_some()) else {
             return whole;
         };
         let shown = whole.join(" ");
@@ -223,7 +217,7 @@ impl ScreenBlock {
             return whole;
         }
         // the number of rounds stays, because each answer says on how many it rests, and so does the time
-        // that would tell, if there is more than a line
+        // that would decide, if there is more than a line
         let Some((rounds, rest)) = head.split_once(',').filter(|(rounds, _)| rounds.contains('(')) else {
             return whole;
         };
@@ -234,25 +228,21 @@ impl ScreenBlock {
     }
 
     /// Shortens the name to the indent, and marks an answer from a simulation.
-    fn for_terminal(self, topic: &str) -> Self {
+    fn for_terminal(self) -> Self {
         let name = self.name.chars().take(INDENT - 1).collect();
         let is_open = self.answer.starts_with(UNDECIDED);
-        let mut answer = match (self.is_simulated, self.is_answered, self.is_seen_once) {
+        let answer = match (self.is_simulated, self.is_answered, self.seen) {
             (true, is_answered, _) if is_answered || is_open => format!("(simulated) {}", self.answer),
-            (false, true, false) => with_evidence(&self.answer, &self.evidence),
+            (false, true, None) => with_evidence(&self.answer, &self.evidence),
             _ => self.answer,
         };
-        if is_open {
-            // writing to a String cannot fail
-            let _infallible = write!(answer, " See the figures: --text {topic}");
-        }
         Self { name, answer, ..self }
     }
 }
 
-/// The length (bytes) above which the number of runs is put before the first sentence: the screen's last line
-/// may cut off the end of a longer one.
-const MAX_FIRST_SENTENCE: usize = 150;
+/// The length (bytes) above which the number of runs is put before the first sentence: with it, a longer one
+/// does not fit into the two lines that each of six topics has.
+const MAX_FIRST_SENTENCE: usize = 110;
 
 /// Adds the number of runs behind an answer at the end of its first sentence: `Gangs win (n = 6 rounds). They
 /// ...`. If the sentence is long, its end may be cut off, so the number is put before it: `n = 6 rounds:
@@ -268,81 +258,6 @@ fn with_evidence(answer: &str, evidence: &str) -> String {
         return format!("{rounds}: {answer}");
     }
     format!("{first} ({rounds}){rest}")
-}
-
-/// Returns the comparison with the largest gain; `None` if nothing was better.
-pub(crate) fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer> {
-    let better = studies.iter().flat_map(|study| {
-        let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
-        let better = all.filter(|(_, judgement)| wording::tone(judgement) == Tone::Better);
-        better.filter_map(move |(verdict, judgement)| {
-            let ratio = judgement.comparison()?.ratio.value;
-            let strength = ratio.ln().abs();
-            strength.is_finite().then_some((strength, ratio, study, verdict, judgement))
-        })
-    });
-    let (_, ratio, study, verdict, judgement) = better.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let (ours, theirs) = wording::sides(study, verdict);
-    let place = wording::place_in_words(study, verdict, judgement);
-    let words = format!(
-        "{ours} against {theirs}: up to {}{place}.",
-        wording::factor_in_words(study, verdict, ratio)
-    );
-    let picture = AnswerPicture::from_comparison(study, verdict, judgement);
-    let evidence = study.evidence(&verdict.selector(&judgement.place));
-    Some(TopicAnswer::new(wording::capitalized(&words), picture).resting_on(evidence))
-}
-
-/// Breaks a text into at most `most` lines of `width` columns. A longer text loses its last sentences; a
-/// single long sentence, its last words.
-fn fit_lines(text: &str, width: usize, most: usize) -> Vec<String> {
-    let text = text.replace(['\u{2009}', '\u{a0}', '\u{202f}'], " ");
-    let whole = wrap_words(&text, width);
-    if whole.len() <= most {
-        return whole;
-    }
-    // the time that would decide, behind a semicolon, belongs to the words before it
-    let is_end = |rest: &str| rest.starts_with(' ') && !rest.starts_with(" about ");
-    let ends = text.match_indices([';', '.']).filter(|(at, _)| is_end(&text[at + 1..]));
-    let ends: Vec<usize> = ends.map(|(at, _)| at).collect();
-    let sentence = |end: &usize| wrap_words(&format!("{}.", &text[..*end]), width);
-    if let Some(fits) = ends.iter().rev().map(sentence).find(|lines| lines.len() <= most) {
-        return fits;
-    }
-    let mut cut: Vec<String> = whole.into_iter().take(most).collect();
-    if let Some(last) = cut.last_mut() {
-        while last.chars().count() + 1 > width {
-            last.pop();
-        }
-        last.push('\u{2026}');
-    }
-    cut
-}
-
-fn wrap_words(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let mut word: Vec<char> = word.chars().collect();
-        while !word.is_empty() {
-            let line = lines.last_mut().expect("there is always one");
-            let used = line.chars().count();
-            let space = usize::from(used > 0);
-            if used + space + word.len() <= width {
-                if space == 1 {
-                    line.push(' ');
-                }
-                line.extend(word.drain(..));
-            } else if used > 0 {
-                lines.push(String::new());
-            } else {
-                // a path longer than a line
-                line.extend(word.drain(..width));
-                lines.push(String::new());
-            }
-        }
-    }
-    lines.retain(|line| !line.is_empty());
-    lines
 }
 
 #[cfg(test)]
@@ -418,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_three_rounds_are_seen_once_on_the_screen_the_page_and_in_its_section() {
+    fn fewer_than_three_rounds_are_said_on_the_screen_the_page_and_in_its_section() {
         for rounds in [1, 2, 3] {
             let lines = waiting(rounds);
             let studies = studies(&lines);
@@ -428,32 +343,33 @@ mod tests {
                 crate::summary::topic_html(&studies, "barrier"),
             ];
             for text in said {
-                let is_marked = text.contains("Seen once (n = ");
-                assert_eq!(is_marked, rounds < 3, "{rounds} rounds: {text}");
+                let [once, twice] = ["Seen once (n = 1", "Seen twice (n = 2"].map(|mark| text.contains(mark));
+                assert_eq!((once, twice), (rounds == 1, rounds == 2), "{rounds} rounds: {text}");
                 assert!(text.contains("1,700"), "{text}");
             }
             let card = block(&studies, "barrier");
-            assert_eq!(card.badge().1, if rounds < 3 { "seen once" } else { "measured here" });
+            let badge = ["seen once", "seen twice", "measured here"][rounds as usize - 1];
+            assert_eq!(card.badge().1, badge);
         }
     }
 
     #[test]
-    fn an_answer_that_was_seen_once_keeps_its_figures_on_few_lines() {
+    fn an_answer_from_two_rounds_keeps_its_figures_on_few_lines() {
         let lines = waiting(2);
-        let answer = block(&studies(&lines), "barrier").for_terminal("barrier");
+        let answer = block(&studies(&lines), "barrier").for_terminal();
         for most in 1..=MAX_ANSWER_LINES {
             let shown = answer.answer_lines(most).join(" ");
             assert!(
-                shown.starts_with("Seen once") && shown.contains("fastest is sleep (latency 1"),
+                shown.starts_with("Seen twice") && shown.contains("fastest was sleep (latency 1"),
                 "{shown}"
             );
         }
         let three = answer.answer_lines(MAX_ANSWER_LINES).join(" ");
         assert!(three.contains("n = 2") && three.contains("1,700 times"), "{three}");
-        let head = "Seen once (n = 1 round), no verdict; about 40 s more would tell: ";
+        let head = "Seen once (n = 1 round), no verdict; about 40 s more would decide: ";
         let once = ScreenBlock { answer: format!("{head}{}", "word ".repeat(40)), ..answer };
         assert!(once.answer_lines(1)[0].starts_with("Seen once (n = 1): word"));
-        assert!(once.answer_lines(2)[0].starts_with("Seen once (n = 1); about 40 s more would tell: word"));
+        assert!(once.answer_lines(2)[0].starts_with("Seen once (n = 1); about 40 s more would decide: word"));
     }
 
     #[test]
@@ -472,7 +388,7 @@ mod tests {
         let lines: Vec<Line> = [Line::Study(Box::new(head))].into_iter().chain(runs).collect();
         let studies = studies(&lines);
         let (card, section) = (block(&studies, "queue"), crate::summary::topic_html(&studies, "queue"));
-        let reason = "Not answered: no run in these records had a program that does not cooperate.";
+        let reason = "Not answered: no run in these records had a program that bypasses the policy.";
         assert!(section.contains(reason), "{section}");
         assert!(
             card.answer.starts_with(reason) && card.answer.contains("60 to 30 to 10"),
@@ -480,6 +396,30 @@ mod tests {
             card.answer
         );
         assert_eq!((card.badge().1, card.is_answered), ("no verdict", false));
+    }
+
+    #[test]
+    fn windows_without_messages_are_not_answered_on_the_card_and_in_the_section() {
+        let lines = compared("rma", 0.25);
+        let studies = studies(&lines);
+        let (card, section) = (block(&studies, "rma"), crate::summary::topic_html(&studies, "rma"));
+        let reason = "Not answered: no run compared windows with messages.";
+        assert!(section.contains(reason), "{section}");
+        assert!(
+            card.answer.starts_with(reason) && card.answer.contains("4.00 times lower latency"),
+            "{}",
+            card.answer
+        );
+        assert_eq!(card.badge().1, "no verdict");
+    }
+
+    #[test]
+    fn the_ends_beside_a_median_are_called_an_interval_only_where_there_are_runs_for_it() {
+        let page = |rounds| crate::answer_cards::html(&studies(&waiting(rounds)));
+        let (range, interval) = ("the least and the greatest run", "the 95 % interval of the median");
+        let (few, many) = (page(3), page(6));
+        assert!(few.contains(range) && !few.contains("95 %"), "{few}");
+        assert!(many.contains(interval) && many.contains("95\u{a0}%:") && !many.contains(range), "{many}");
     }
 
     #[test]
@@ -521,7 +461,7 @@ mod tests {
         }
         let shown = screen(&lines).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            shown.contains("than the variants differ. About ") && shown.contains(" more would tell."),
+            shown.contains("than the variants differ. About ") && shown.contains(" more would decide it."),
             "{shown}"
         );
     }
@@ -558,14 +498,15 @@ mod tests {
             "half a sentence says less"
         );
         assert_eq!(fit_lines("One two three four", 8, 1), ["One two\u{2026}"]);
-        let seen_once = "Seen once, no verdict; about 1 min more would tell: one two three four.";
-        assert!(fit_lines(seen_once, 30, 2)[1].contains("would tell"), "the time stays with its verdict");
+        assert_eq!(fit_lines("Set one (2 times, and 3), or run four.", 30, 1), ["Set one (2 times, and 3)."]);
+        let seen_once = "Seen once, no verdict; about 1 min more would decide: one two three four.";
+        assert!(fit_lines(seen_once, 30, 2)[1].contains("would decide"), "the time stays with its verdict");
     }
 
     #[test]
     fn the_number_of_runs_stands_where_it_is_not_cut_off() {
         assert_eq!(
-            with_evidence("Gangs win. They wait.", "n = 6 rounds, spread 2 %"),
+            with_evidence("Gangs win. They wait.", "n = 6 rounds, runs differ by 2 %"),
             "Gangs win (n = 6 rounds). They wait."
         );
         let long = format!("Late rounds are {}none.", "10 % under one, ".repeat(12));

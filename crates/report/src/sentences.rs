@@ -12,8 +12,12 @@
 //!   {saving a.x of b.x .0}         {change a.x of b.x .1}  by how many percent a value is less, or more
 //!   {places *.delay_us us}                                 a list: the value for each place, with its name
 //!   {if a.x under b.x: yes | no}                           one of two texts
+//!   {if a.x apart b.x: yes | no}                           whether the runs show a difference
 //!   {headline}                                             a text that the topic computes by a function
 //! ```
+//! A sentence from too few rounds says so, and so does one with a ratio that the runs leave open: on the
+//! card, on the last screen and in the section alike.
+//!
 //! The study may be followed by the picture of the sentence: a selector of variants and a figure for which
 //! less is better: `[queue-decisions; ours|heap.ns_per_packet@classes=most]`. [`unisono_measure::selector`]
 //! explains selectors.
@@ -24,10 +28,14 @@
 use crate::number;
 use crate::study::Study;
 use crate::topic_answer::{AnswerPicture, TopicAnswer};
+use crate::wording::{self, Tone};
 use askama::Template;
 use serde_json::Value;
 use std::cell::Cell;
+use std::time::Duration;
 use unisono_measure::Evidence;
+use unisono_measure::interval::{LEVEL, median_interval};
+use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, Verdict};
 use unisono_measure::selector::{Condition, Selector, parameter_values};
@@ -56,15 +64,50 @@ pub(crate) struct TopicQuestion {
 pub(crate) struct TopicFigures<'a> {
     pub(crate) question: &'a TopicQuestion,
     study: &'a Study<'a>,
-    /// The weakest of the figures that were looked up.
-    evidence: &'a Cell<Option<Evidence>>,
+    basis: &'a Cell<SentenceBasis>,
 }
 
-/// A sentence with the study of its figures, and the runs behind the weakest of them.
+/// The support of the figures that were looked up for a sentence.
+#[derive(Clone, Copy, Default)]
+struct SentenceBasis {
+    /// The runs behind the weakest figure.
+    evidence: Option<Evidence>,
+    /// Whether the runs leave a ratio open, though there are enough of them.
+    is_open: bool,
+    /// The least time of further runs that decides an open ratio.
+    time: Option<Duration>,
+}
+
+/// A sentence with the study of its figures, and their support.
 struct FilledSentence<'s> {
     words: String,
     study: &'s Study<'s>,
-    evidence: Option<Evidence>,
+    basis: SentenceBasis,
+}
+
+impl FilledSentence<'_> {
+    /// Returns the sentence after the reason why it is no verdict, if there is one.
+    fn qualified(&self) -> String {
+        let few = self.basis.evidence.and_then(|few| Some((few.too_few_in_words()?, few)));
+        match few.filter(|_| !self.study.is_simulated()) {
+            Some((seen, few)) => {
+                format!("{} ({}), no verdict: {}", wording::capitalized(seen), few.in_words(), self.words)
+            }
+            None => self.unless_open(),
+        }
+    }
+
+    /// Like [`Self::qualified`], where the number of rounds is said elsewhere.
+    fn unless_open(&self) -> String {
+        match self.is_open() {
+            true => wording::not_decided(self.basis.time, &self.words),
+            false => self.words.clone(),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.basis.is_open && !self.study.is_simulated()
+    }
 }
 
 #[derive(Template)]
@@ -105,11 +148,13 @@ impl TopicQuestion {
         };
         TopicSection {
             question: question.clone(),
-            headline: self.verdict(studies).map_or_else(|otherwise| otherwise, |headline| headline.words),
+            headline: self
+                .verdict(studies)
+                .map_or_else(|otherwise| otherwise, |headline| headline.qualified()),
             sentences: sentences
                 .iter()
                 .filter_map(|sentence| filled(sentence))
-                .map(|one| (one.words, one.study))
+                .map(|one| (one.qualified(), one.study))
                 .collect(),
             hint: hint.clone(),
         }
@@ -119,19 +164,18 @@ impl TopicQuestion {
     /// Returns the verdict, with its picture. Without a verdict, returns the reason, and the first sentence
     /// that these records allow.
     pub(crate) fn topic_answer(&self, studies: &[Study<'_>]) -> Option<TopicAnswer> {
-        let first = self.paragraphs().find_map(|paragraph| {
+        let (first, is_open) = self.paragraphs().find_map(|paragraph| {
             let filled = self.filled_sentence(studies, &paragraph)?;
-            let evidence = Cell::new(None);
-            let figures = TopicFigures { question: self, study: filled.study, evidence: &evidence };
+            let basis = Cell::default();
+            let figures = TopicFigures { question: self, study: filled.study, basis: &basis };
             let picture = figures.picture(&paragraph);
-            Some(TopicAnswer::new(filled.words, picture).resting_on(filled.evidence))
+            let answer = TopicAnswer::new(filled.unless_open(), picture).resting_on(filled.basis.evidence);
+            Some((answer, filled.is_open()))
         })?;
         Some(match self.verdict(studies) {
+            Ok(_) if is_open => first.undecided(),
             Ok(_) => first,
-            Err(otherwise) => {
-                let words = format!("{otherwise} Beside that: {}", first.words);
-                TopicAnswer { words, ..first }.undecided()
-            }
+            Err(otherwise) => first.beside(&otherwise),
         })
     }
 
@@ -144,9 +188,9 @@ impl TopicQuestion {
         let id = study_of(paragraph)?;
         let is_meant = |study: &&Study<'_>| study.head.topic == self.topic && study.head.study == id;
         let study = studies.iter().find(is_meant)?;
-        let evidence = Cell::new(None);
-        let words = TopicFigures { question: self, study, evidence: &evidence }.sentence(text)?;
-        Some(FilledSentence { words, study, evidence: evidence.get() })
+        let basis = Cell::default();
+        let words = TopicFigures { question: self, study, basis: &basis }.sentence(text)?;
+        Some(FilledSentence { words, study, basis: basis.get() })
     }
 
     /// Returns the sentences about one study.
@@ -188,8 +232,15 @@ impl TopicFigures<'_> {
     fn figure_text(self, figure: &str) -> Option<String> {
         if let Some(choice) = figure.strip_prefix("if ") {
             let (values, texts) = choice.split_once(": ")?;
-            let ((one, other), (yes, no)) = (values.split_once(" under ")?, texts.split_once(" | ")?);
-            return Some(if self.value(one)? < self.value(other)? { yes } else { no }.to_owned());
+            let (yes, no) = texts.split_once('|')?;
+            let is_so = match values.split_once(" under ") {
+                Some((one, other)) => self.value(one)? < self.value(other)?,
+                None => {
+                    let (one, other) = values.split_once(" apart ")?;
+                    self.are_apart(&one.parse().ok()?, &other.parse().ok()?)?
+                }
+            };
+            return Some(if is_so { yes } else { no }.trim().to_owned());
         }
         let Some((value, format)) = figure.rsplit_once(' ') else {
             return (self.question.computed)(self, figure);
@@ -230,7 +281,16 @@ impl TopicFigures<'_> {
         }
         if let Some(of) = text.parse::<Selector>().ok().filter(|of| of.against.is_some()) {
             let asked = Verdict { only: of.place(runs)?, ..Verdict::from(&of) };
-            return Some(judge(&asked, runs).first()?.comparison()?.ratio.value);
+            let judged = judge(&asked, runs);
+            let first = judged.first()?;
+            let ratio = first.comparison()?.ratio;
+            if wording::tone(first) == Tone::Undecided && ratio.n >= MIN_PAIRS {
+                let mut basis = self.basis.get();
+                let times = basis.time.into_iter().chain(first.time_to_decide);
+                (basis.is_open, basis.time) = (true, times.min());
+                self.basis.set(basis);
+            }
+            return Some(ratio.value);
         }
         let values = || Some(text.parse::<Selector>().ok()?.values(runs));
         text.parse().ok().or_else(|| match self.question.average {
@@ -243,7 +303,21 @@ impl TopicFigures<'_> {
 
     fn note_evidence(self, of: &Selector) {
         let found = self.study.evidence(of);
-        self.evidence.set(self.evidence.get().into_iter().chain(found).reduce(Evidence::weaker));
+        let mut basis = self.basis.get();
+        basis.evidence = basis.evidence.into_iter().chain(found).reduce(Evidence::weaker);
+        self.basis.set(basis);
+    }
+
+    /// Returns whether the runs show a difference between two figures: there is more than one round, and the
+    /// interval of neither contains the other.
+    fn are_apart(self, one: &Selector, other: &Selector) -> Option<bool> {
+        let runs = &self.study.runs;
+        let of = |of: &Selector| median_interval(&of.values(runs), LEVEL);
+        let (few, [a, b]) = (
+            [one, other].map(|of| self.study.evidence(of)).into_iter().flatten().reduce(Evidence::weaker)?,
+            [of(one)?, of(other)?],
+        );
+        Some(few.rounds > 1 && !a.contains(b.value) && !b.contains(a.value))
     }
 
     /// Returns the numeric values of a parameter in the runs of the study, ascending.
@@ -327,6 +401,66 @@ mod tests {
                 let begin = text.split('{').next().unwrap_or_default();
                 assert!(page.contains(begin), "{begin:?} {page}");
             }
+        }
+    }
+    /// Makes the records of one study: the values of each variant, one a round, with a number of classes.
+    fn records(study: &str, topic: &str, figure: &str, of: &[(&str, u32, &[f64])]) -> Vec<Line> {
+        let head = StudyLine { study: study.into(), topic: topic.into(), ..StudyLine::default() };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (variant, classes, values) in of {
+            lines.extend(values.iter().zip(0..).map(|(value, repetition)| {
+                Line::Run(Box::new(RunLine {
+                    study: study.into(),
+                    topic: topic.into(),
+                    variant: (*variant).into(),
+                    repetition,
+                    parameters: [("classes".to_owned(), (*classes).into())].into(),
+                    figures: vec![Figure::new(figure, *value, "us")],
+                    elapsed_s: 1.0,
+                    ..RunLine::default()
+                }))
+            }));
+        }
+        lines
+    }
+
+    #[test]
+    fn a_ratio_that_the_runs_leave_open_is_no_verdict_on_the_card_and_in_the_section() {
+        let said = |over_tcp: &[f64]| {
+            let runs = [
+                ("tcp", 0, &[50.0; 6][..over_tcp.len()]),
+                ("channel-tcp", 0, over_tcp),
+                ("channel-shm", 0, &[45.0; 6][..over_tcp.len()]),
+            ];
+            let lines = records("middleware-rpc", "middleware", "response_us", &runs);
+            let studies = studies(&lines);
+            let answer = crate::events::QUESTION.topic_answer(&studies).expect("it was measured");
+            (answer.is_decided, answer.words, crate::events::QUESTION.html(&studies))
+        };
+        let (is_decided, card, section) = said(&[75.0; 6]);
+        let words = "A request takes 1.50 times as long by the event channel over TCP as by a socket, and 0.90 times \
+                     through shared memory.";
+        assert!(is_decided && card.starts_with(words) && section.contains(words), "{card} {section}");
+        let (is_decided, card, section) = said(&[20.0, 90.0, 75.0, 30.0, 80.0, 70.0]);
+        assert!(!is_decided && card.starts_with("Not decided, the runs scatter; about "), "{card}");
+        assert!(section.contains("<p class=\"headline\">Not decided, the runs scatter"), "{section}");
+        let (_, _, section) = said(&[75.0; 2]);
+        assert!(section.contains("<p class=\"headline\">Seen twice (n = 2 rounds"), "{section}");
+    }
+
+    #[test]
+    fn two_figures_that_the_runs_do_not_tell_apart_show_no_difference() {
+        let said = |most: &[f64]| {
+            let few = &[1.0, 1.2, 0.9][..most.len()];
+            let runs = ["saturated-start-time", "saturated-heap", "saturated-round-robin"]
+                .map(|variant| [(variant, 10, few), (variant, 100_000, most)]);
+            let lines = records("queue-decisions", "queue", "ns_per_packet", &runs.concat());
+            crate::queues::QUESTION.html(&studies(&lines))
+        };
+        let apart = said(&[2.0, 2.2, 2.1]);
+        assert!(apart.contains("among 100,000. With a heap"), "{apart}");
+        for alike in [said(&[1.1, 0.8, 1.3]), said(&[5.0])] {
+            assert!(alike.contains("among 100,000, no difference seen. With a heap"), "{alike}");
         }
     }
 }

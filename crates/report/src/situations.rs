@@ -163,6 +163,9 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     .to_string()
 }
 
+/// A smaller ratio is shown inverted in a table: `4,475× less`.
+const MIN_DECIMAL_RATIO: f64 = 0.01;
+
 /// Returns a comparison in a table: its sign, its ratio and the interval.
 pub(crate) fn ratio_cell(judged: Option<JudgedVerdict<'_>>) -> String {
     let Some((_, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
@@ -171,19 +174,28 @@ pub(crate) fn ratio_cell(judged: Option<JudgedVerdict<'_>>) -> String {
     let Some(c) = judgement.comparison() else {
         return format!("{sign} <small>not measured</small>");
     };
+    // a fraction with a large denominator is easier to read as a factor
+    let is_tiny = c.ratio.value > 0.0 && c.ratio.value < MIN_DECIMAL_RATIO;
+    let (c, less) = if is_tiny { (verdict::at_least_one(c), " less") } else { (*c, "") };
     let reach = format!("{} to {}", verdict::format_ratio(c.ratio.low), verdict::format_ratio(c.ratio.high));
     let modes = judgement.against_modes.or(judgement.variant_modes).is_some();
     let text = if tone == Tone::Undecided {
         // a number in bold would look like an answer
         let modes = if modes { "two modes, " } else { "" };
-        format!("<small class=\"open\">{reach}\u{d7}, {modes}{}</small>", Escaped(&wording::pair_count(c)))
+        format!(
+            "<small class=\"open\">{reach}\u{d7}{less}, {modes}{}</small>",
+            Escaped(&wording::pair_count(&c))
+        )
     } else if modes {
-        format!("<b>{reach}\u{d7}</b> <small>two modes, {}</small>", Escaped(&wording::pair_count(c)))
+        format!(
+            "<b>{reach}\u{d7}{less}</b> <small>two modes, {}</small>",
+            Escaped(&wording::pair_count(&c))
+        )
     } else {
         format!(
-            "<b>{}</b> <small>{reach}, {}</small>",
+            "<b>{}{less}</b> <small>{reach}, {}</small>",
             Escaped(&wording::times_sign(c.ratio.value)),
-            Escaped(&wording::pair_count(c))
+            Escaped(&wording::pair_count(&c))
         )
     };
     format!("{sign} {text}")
@@ -192,6 +204,30 @@ pub(crate) fn ratio_cell(judged: Option<JudgedVerdict<'_>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_measure::record::{Figure, RunLine};
+
+    #[test]
+    fn a_tiny_ratio_is_a_factor_in_a_table() {
+        let cell = |ratio: f64| {
+            let asked = Verdict {
+                variant: "a".into(),
+                against: "b".into(),
+                figure: "x".into(),
+                ..Verdict::default()
+            };
+            let run = |variant: &str, repetition, value| RunLine {
+                variant: variant.into(),
+                repetition,
+                figures: vec![Figure::new("x", value, "1")],
+                ..RunLine::default()
+            };
+            let runs: Vec<RunLine> = (0..6).flat_map(|at| [run("a", at, ratio), run("b", at, 1.0)]).collect();
+            let judged = verdict::judge(&asked, &runs.iter().collect::<Vec<_>>()).remove(0);
+            ratio_cell(Some((&asked, &judged)))
+        };
+        assert!(cell(0.0002).contains("<b>5,000\u{d7} less</b> <small>5,000 to 5,000"), "{}", cell(0.0002));
+        assert!(cell(0.5).contains("<b>0.50\u{d7}</b>"), "{}", cell(0.5));
+    }
 
     #[test]
     fn the_advice_is_the_least_that_helps() {

@@ -2,7 +2,7 @@
 //! scheduling is worth it, and in which situations.
 //!
 //! The answer for gang scheduling distinguishes three remedies, because they are often presented as one:
-//! *unstacking* (a core for each thread, no scheduler needed), *ganging* (the additional gain of running the
+//! *pinning* (a core for each thread, no scheduler needed), *gangs* (the additional gain of running the
 //! threads together), and *leaving alone*. Every sentence is based on judgements; without judgements the page
 //! says so.
 
@@ -99,14 +99,14 @@ impl<'a> GangsAnswer<'a> {
         let (headline, reason) = headline(&ganging, &unstacking);
         let remedies = [
             Remedy::new(
-                "Unstacking",
+                "Pinning",
                 "a core of its own for each thread, by pinning; no privilege, no scheduler",
                 &unstacking,
                 &[Tone::Better],
                 "Pinned threads were nowhere better than plain Linux.",
             ),
             Remedy::new(
-                "Ganging",
+                "Gangs",
                 "beyond that, the threads of a program scheduled together",
                 &ganging,
                 &[Tone::Better],
@@ -238,7 +238,10 @@ fn headline(ganging: &[GangCell<'_>], unstacking: &[GangCell<'_>]) -> (String, S
         } else {
             let judgements = ganging.iter().flat_map(|cell| &cell.segment.judgements);
             let first = judgements.filter_map(|judgement| judgement.time_to_decide).min();
-            format!("Not decided yet: too few runs, or too much scatter{}.", wording::more_would_tell(first))
+            format!(
+                "Not decided yet: too few runs, or too much scatter{}.",
+                wording::more_would_decide(first)
+            )
         }
     } else if wins == 0 && open > losses + same {
         format!(
@@ -288,7 +291,7 @@ fn stacking_answer(unstacking: &[GangCell<'_>]) -> String {
     let (ours, theirs) = wording::sides(cell.study, cell.verdict);
     let ours = if ours_modes.is_none() { format!("; {ours} has one") } else { String::new() };
     let text = format!(
-        "{theirs} is no yardstick: it has two modes, from one start to the next ({} in {} of {} runs, {} in the others){ours}.",
+        "{theirs} is no reference to compare with: it has two modes, from one start to the next ({} in {} of {} runs, {} in the others){ours}.",
         number::quantity(modes.low.median, &unit),
         modes.low.n,
         modes.low.n + modes.high.n,

@@ -44,6 +44,13 @@ impl TopicAnswer {
         Self { evidence, ..self }
     }
 
+    /// Puts the reason why the topic's question is not answered before the words, which are about something
+    /// else.
+    pub(crate) fn beside(self, reason: &str) -> Self {
+        let words = format!("{reason} These runs answer something else: {}", self.words);
+        Self { words, ..self }.undecided()
+    }
+
     /// Marks the words as no answer to the topic's question.
     pub(crate) fn undecided(self) -> Self {
         Self { is_decided: false, ..self }
@@ -73,6 +80,8 @@ pub(crate) struct AnswerBar {
     /// The ends of the interval, in per cent of the axis.
     pub(crate) low: f64,
     pub(crate) high: f64,
+    /// Whether `low` and `high` are the least and the greatest run, because an interval needs more runs.
+    pub(crate) is_range: bool,
     pub(crate) class: &'static str,
 }
 
@@ -139,6 +148,7 @@ impl AnswerPicture {
             length: axis.place(estimate.value).max(MIN_LENGTH),
             low: axis.place(estimate.low),
             high: axis.place(estimate.high),
+            is_range: estimate.is_range(),
             class,
         };
         let better = if better == Better::Lower { "less" } else { "more" };
@@ -191,14 +201,18 @@ fn factor(value: f64, best: f64) -> String {
     format!("{}{}×", verdict::format_ratio(factor), number::NO_BREAK_SPACE)
 }
 
-/// Formats the spread: `n = 3, 102 to 110 ns`; of one run only the number.
+/// Formats the spread: `n = 3, 102 to 110 ns`, `n = 10, 95 %: 102 to 110 ns`; of one run only the number.
 fn spread(estimate: &Estimate, unit: &str) -> String {
     let Estimate { low, high, n, .. } = *estimate;
     let count = format!("n{0}={0}{n}", number::NO_BREAK_SPACE);
     if n < 2 {
         return count;
     }
-    format!("{count}, {} to {}", number::quantity(low, unit), number::quantity(high, unit))
+    let level = match estimate.is_range() {
+        true => String::new(),
+        false => format!(" {:.0}{}%:", estimate.level * 100.0, number::NO_BREAK_SPACE),
+    };
+    format!("{count},{level} {} to {}", number::quantity(low, unit), number::quantity(high, unit))
 }
 
 #[cfg(test)]
@@ -222,11 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn each_value_has_its_factor_its_interval_and_its_runs() {
+    fn each_value_has_its_factor_its_interval_or_range_and_its_runs() {
         let plain = |text: String| text.replace(number::NO_BREAK_SPACE, " ");
         assert_eq!((plain(factor(14.0, 10.0)), factor(10.0, 10.0)), ("1.40 ×".to_owned(), String::new()));
         assert_eq!(plain(spread(&estimate(100.0), "ns")), "n = 3, 90 ns to 110 ns");
         assert_eq!(plain(spread(&Estimate { n: 1, ..estimate(100.0) }, "ns")), "n = 1");
+        let ten = Estimate { n: 10, ..estimate(100.0) };
+        assert_eq!(plain(spread(&ten, "ns")), "n = 10, 95 %: 90 ns to 110 ns");
     }
 
     #[test]

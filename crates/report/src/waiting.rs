@@ -6,6 +6,7 @@ use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::wording::{self, Tone};
 use std::time::Duration;
 use unisono_measure::Evidence;
+use unisono_measure::modes::two_modes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, Chart, Distribution, Verdict};
 use unisono_measure::selector::{self, Selector};
@@ -29,7 +30,8 @@ pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         };
         AnswerPicture::new(study, &of, Better::Lower, &format!(", {}", lower(&chart.title)))
     });
-    Some(TopicAnswer::new(words.join(" "), picture).resting_on(said.evidence))
+    let answer = TopicAnswer::new(words.join(" "), picture).resting_on(said.standing.evidence());
+    Some(if matches!(said.standing, VerdictState::Undecided(..)) { answer.undecided() } else { answer })
 }
 
 /// Returns the title with a small first letter, for use within a sentence.
@@ -58,8 +60,8 @@ pub(crate) struct WaitingCost<'a> {
     /// A sentence for the screen, for example `One processor: fastest is yield ...`; the picture has the
     /// whole title.
     pub(crate) in_words: Option<String>,
-    /// The runs behind the comparison of the cheapest way with the dearest.
-    evidence: Option<Evidence>,
+    /// The conclusion about the cheapest way compared with the dearest.
+    standing: VerdictState,
     pub(crate) tiles: Vec<CostTile>,
     /// The variants, the cheapest first.
     pub(crate) variants: Vec<&'a str>,
@@ -73,7 +75,7 @@ const MAX_ALIKE: f64 = 1.05;
 enum VerdictState {
     Decided(Option<Evidence>),
     /// Fewer rounds than a conclusion needs.
-    SeenOnce(Evidence),
+    TooFewRounds(Evidence),
     /// The runs scatter more than the two ways differ; the duration is the time of further runs that would
     /// decide.
     Undecided(Option<Evidence>, Option<Duration>),
@@ -88,7 +90,7 @@ impl VerdictState {
         let judged = judge(asked, &study.runs);
         let is_open = judged.iter().all(|judgement| wording::tone(judgement) == Tone::Undecided);
         match evidence {
-            Some(evidence) if evidence.is_seen_once() => Self::SeenOnce(evidence),
+            Some(evidence) if evidence.too_few_in_words().is_some() => Self::TooFewRounds(evidence),
             _ if is_open => {
                 Self::Undecided(evidence, judged.iter().filter_map(|one| one.time_to_decide).min())
             }
@@ -99,24 +101,26 @@ impl VerdictState {
     fn evidence(self) -> Option<Evidence> {
         match self {
             Self::Decided(evidence) | Self::Undecided(evidence, _) => evidence,
-            Self::SeenOnce(evidence) => Some(evidence),
+            Self::TooFewRounds(evidence) => Some(evidence),
         }
     }
 
     fn qualified(self, words: String) -> String {
         match self {
             Self::Decided(_) => words,
-            Self::SeenOnce(evidence) => format!("Seen once ({}), no verdict: {words}", evidence.in_words()),
-            Self::Undecided(_, time) => {
-                format!("Not decided, the runs scatter{}: {words}", wording::more_would_tell(time))
+            Self::TooFewRounds(evidence) => {
+                let seen = wording::capitalized(evidence.too_few_in_words().unwrap_or_default());
+                format!("{seen} ({}), no verdict: {words}", evidence.in_words())
             }
+            Self::Undecided(_, time) => wording::not_decided(time, &words),
         }
     }
 }
 
 pub(crate) struct CostTile {
     pub(crate) name: String,
-    pub(crate) median: String,
+    /// The median, or both modes.
+    pub(crate) typical: String,
     pub(crate) least: String,
     pub(crate) greatest: String,
 }
@@ -137,69 +141,121 @@ impl<'a> WaitingCost<'a> {
         let mut rows = study.rows(chart, None);
         rows.retain(|row| !row.values(figure).is_empty());
         let costs = rows.into_iter().filter_map(|row| {
-            let cost = quantile::distribution(&row.values(figure))?;
-            Some((row.variant, row.name, cost))
+            let values = row.values(figure);
+            // no run had the median between two modes
+            let typical = match two_modes(&values) {
+                Some(modes) => format!("{} or {}", says(modes.low.median), says(modes.high.median)),
+                None => says(quantile::median(&values)?),
+            };
+            Some(WayCost {
+                variant: row.variant,
+                name: row.name,
+                runs: quantile::distribution(&values)?,
+                typical,
+            })
         });
-        let mut costs: Vec<(&'a str, String, Distribution)> = costs.collect();
-        costs.sort_by(|a, b| a.2.median.total_cmp(&b.2.median));
-        let ((_, best, least), (_, worst, most)) = (costs.first()?, costs.last()?);
+        let mut costs: Vec<WayCost<'a>> = costs.collect();
+        costs.sort_by(|a, b| a.runs.median.total_cmp(&b.runs.median));
+        let (first, last) = (costs.first()?, costs.last()?);
         let figure = lower(&study.label(figure));
-        let (best, worst) = (short_label(best), short_label(worst));
-        let (fast, slow) = (says(least.median), says(most.median));
-        let place = Verdict {
-            variant: costs.last()?.0.to_owned(),
-            against: costs.first()?.0.to_owned(),
-            figure: chart.y.first()?.clone(),
+        let (best, worst) = (short_label(&first.name), short_label(&last.name));
+        let (fast, slow) = (&first.typical, &last.typical);
+        let against_best = |variant: &str| Verdict {
+            variant: variant.to_owned(),
+            against: first.variant.to_owned(),
+            figure: chart.y[0].clone(),
             better: Better::Lower,
             only: chart.only.clone(),
             ..Verdict::default()
         };
-        let standing = VerdictState::for_verdict(&place, study);
-        let compared = (costs.len() > 1 && least.median > 0.0).then(|| {
+        let standing = VerdictState::for_verdict(&against_best(last.variant), study);
+        let is_slower = |variant: &str| {
+            let judged = judge(&against_best(variant), &study.runs);
+            judged.iter().all(|judgement| wording::tone(judgement) == Tone::Worse)
+        };
+        // the ways that the runs do not show to be slower than the best one; too few rounds show neither that
+        // ways differ nor that they are alike, and the sentence says what was seen
+        let is_too_few = matches!(standing, VerdictState::TooFewRounds(_));
+        let between = if is_too_few { &[][..] } else { &costs[1..costs.len().max(2) - 1] };
+        let alike: Vec<_> = between.iter().take_while(|way| !is_slower(way.variant)).collect();
+        let compared = (costs.len() > 1 && first.runs.median > 0.0).then(|| {
             let short = title.split_once(", ").map_or(title, |(title, _)| title);
-            let ratio = most.median / least.median;
+            let ratio = last.runs.median / first.runs.median;
             if ratio <= MAX_ALIKE {
                 let alike = format!("the {figure} is about {fast} with each of {} ways.", costs.len());
                 return (standing.qualified(wording::capitalized(&alike)), format!("{short}: {alike}"));
             }
             let times = wording::times_as_long(ratio);
-            let headline = format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times}.");
-            let headline = standing.qualified(headline);
+            let Some(second) = alike.first() else {
+                let [is, takes] = if is_too_few { ["was", "took"] } else { ["is", "takes"] };
+                let headline =
+                    format!("The {figure} {is} {fast} with {best} and {slow} with {worst}, {times}.");
+                let in_words = format!(
+                    "{short}: fastest {is} {best} ({figure} {fast}); {worst} {takes} {times} ({slow})."
+                );
+                return (standing.qualified(headline), in_words);
+            };
+            let names = match alike.len() {
+                1 => format!("{} and {}", quoted(best), quoted(short_label(&second.name))),
+                more => format!("{} of {} ways", more + 1, costs.len()),
+            };
+            let alike = || std::iter::once(first).chain(alike.iter().copied()).map(|way| &way.runs);
+            let ends = [
+                says(alike().map(|runs| runs.min).fold(f64::INFINITY, f64::min)),
+                says(alike().map(|runs| runs.max).fold(0.0, f64::max)),
+            ];
+            let range = if ends[0] == ends[1] { ends[0].clone() } else { ends.join(" to ") };
+            let headline = format!(
+                "No difference is seen between {names} ({figure} {range}); {worst} takes {slow}, {times}."
+            );
             let in_words =
-                format!("{short}: fastest is {best} ({figure} {fast}); {worst} takes {times} ({slow}).");
-            (headline, in_words)
+                format!("{short}: alike: {names} ({figure} {range}); {worst} takes {times} ({slow}).");
+            (standing.qualified(headline), in_words)
         });
         let (headline, in_words): (Option<String>, Option<String>) = compared.unzip();
         let in_words = in_words.map(|words| match standing {
-            // the screen says by itself that an answer was seen once
-            VerdictState::SeenOnce(_) => words,
+            // the screen says by itself that an answer has too few rounds
+            VerdictState::TooFewRounds(_) => words,
             _ => standing.qualified(words),
         });
-        let evidence = standing.evidence();
-        let tile = |(_, name, cost): &(&str, String, Distribution)| CostTile {
-            name: name.clone(),
-            median: says(cost.median),
-            least: says(cost.min),
-            greatest: says(cost.max),
+        let tile = |way: &WayCost<'_>| CostTile {
+            name: way.name.clone(),
+            typical: way.typical.clone(),
+            least: says(way.runs.min),
+            greatest: says(way.runs.max),
         };
         let tiles = costs.iter().take(8).map(tile).collect();
-        let variants = costs.iter().map(|(variant, ..)| *variant).collect();
-        Some(Self { study, title, headline, in_words, evidence, tiles, variants })
+        let variants = costs.iter().map(|way| way.variant).collect();
+        Some(Self { study, title, headline, in_words, standing, tiles, variants })
     }
 
     /// Returns the sentence in an answer whose number of rounds is that of `first`: with its own number, if
     /// that is another one.
     fn in_words_beside(&self, first: &Self) -> Option<String> {
         let words = self.in_words.clone()?;
-        let rounds = |cost: &Self| cost.evidence.map(|evidence| evidence.rounds);
-        Some(match self.evidence {
+        let rounds = |cost: &Self| cost.standing.evidence().map(|evidence| evidence.rounds);
+        Some(match self.standing.evidence() {
             Some(evidence) if rounds(self) != rounds(first) => {
-                let once = if evidence.is_seen_once() { "seen once, " } else { "" };
-                words.replacen(": ", &format!(" ({once}{}): ", evidence.in_words()), 1)
+                let seen = evidence.too_few_in_words().map(|seen| format!("{seen}, ")).unwrap_or_default();
+                words.replacen(": ", &format!(" ({seen}{}): ", evidence.in_words()), 1)
             }
             _ => words,
         })
     }
+}
+
+/// The cost of one way to wait.
+struct WayCost<'a> {
+    variant: &'a str,
+    name: String,
+    runs: Distribution,
+    /// The median in words, or both modes.
+    typical: String,
+}
+
+/// Puts a label with a comma into quotation marks, for a list of labels.
+fn quoted(label: &str) -> String {
+    if label.contains(',') { format!("\"{label}\"") } else { label.to_owned() }
 }
 
 /// Returns a label without its part in brackets.
@@ -248,6 +304,64 @@ mod tests {
             }
         }
         lines
+    }
+
+    /// Makes a study of three ways to wait in one situation, with these values in its rounds.
+    fn three_ways(values: [[f64; 4]; 3]) -> Vec<Line> {
+        let chart = Chart { title: "Two processors".into(), y: vec!["latency".into()], ..Chart::default() };
+        let head = StudyLine {
+            study: "s".into(),
+            topic: "barrier".into(),
+            answers: Some(Question::Waiting),
+            charts: vec![chart],
+            labels: BTreeMap::from([("spin-block".to_owned(), "spin, then block".to_owned())]),
+            ..StudyLine::default()
+        };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (variant, values) in ["yield", "spin-block", "block"].into_iter().zip(values) {
+            lines.extend(values.into_iter().zip(0..).map(|(value, repetition)| {
+                Line::Run(Box::new(RunLine {
+                    study: "s".into(),
+                    topic: "barrier".into(),
+                    variant: variant.into(),
+                    repetition,
+                    figures: vec![Figure::new("latency", value, "ns")],
+                    ..RunLine::default()
+                }))
+            }));
+        }
+        lines
+    }
+
+    #[test]
+    fn only_a_way_that_is_decidedly_faster_than_the_second_is_called_the_fastest() {
+        let said = |values| {
+            let lines = three_ways(values);
+            let studies = studies(&lines);
+            let answer = waiting_answer(&studies).expect("it was measured").words;
+            let [cost] = &waiting_costs(&studies)[..] else { panic!("one situation") };
+            let plain = |text: &str| text.replace(number::NO_BREAK_SPACE, " ");
+            (plain(&answer), plain(cost.headline.as_deref().unwrap_or_default()))
+        };
+        let dear = [900.0, 910.0, 905.0, 902.0];
+        let (card, section) = said([[10.0, 11.0, 10.5, 10.0], [20.0, 21.0, 20.5, 22.0], dear]);
+        assert!(card.contains("fastest is yield (latency 10.3 ns)"), "{card}");
+        assert!(section.starts_with("The latency is 10.3 ns with yield"), "{section}");
+        let (card, section) = said([[18.0, 30.0, 12.0, 19.0], [20.0, 21.0, 20.5, 22.0], dear]);
+        assert!(
+            card.contains(r#"alike: yield and "spin, then block" (latency 12 ns to 30 ns); block takes"#),
+            "{card}"
+        );
+        assert!(section.starts_with("No difference is seen between yield and"), "{section}");
+        assert!(!card.contains("fastest") && !section.contains("fastest"), "{card} {section}");
+    }
+
+    #[test]
+    fn a_way_with_two_modes_has_no_median() {
+        let lines = three_ways([[1.0, 1.0, 9.0, 1.0], [100.0; 4], [900.0; 4]]);
+        let answer = waiting_answer(&studies(&lines)).expect("it was measured").words;
+        let answer = answer.replace(number::NO_BREAK_SPACE, " ");
+        assert!(answer.contains("fastest is yield (latency 1 ns or 9 ns)"), "{answer}");
     }
 
     #[test]

@@ -197,7 +197,7 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
     let figure = figure_in_words(study, asked);
     let c = match &judgement.answer {
         Answer::Unanswered(reason) => {
-            let more = more_would_tell(judgement.time_to_decide);
+            let more = more_would_decide(judgement.time_to_decide);
             return format!("{ours} against {theirs}{place}: not measured ({reason}){more}.");
         }
         Answer::Compared { comparison, .. } => comparison,
@@ -221,10 +221,10 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
             format!(
                 "{claim} (n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}), but {pairs} too few for a verdict{}.",
                 c.ratio.n,
-                more_would_tell(judgement.time_to_decide)
+                more_would_decide(judgement.time_to_decide)
             )
         }
-        _ => format!("{claim} ({sure}): not decided{}.", more_would_tell(judgement.time_to_decide)),
+        _ => format!("{claim} ({sure}): not decided{}.", more_would_decide(judgement.time_to_decide)),
     };
     for (side, modes) in [(&theirs, judgement.against_modes), (&ours, judgement.variant_modes)] {
         if let Some(modes) = modes {
@@ -243,10 +243,15 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
     text
 }
 
-/// Returns the time that would decide, for example `; about 6 min more would tell`; empty if more runs do not
-/// help.
-pub(crate) fn more_would_tell(time: Option<Duration>) -> String {
-    time.map_or_else(String::new, |time| format!("; {} would tell", time_to_decide::in_words(time)))
+/// Returns the time that would decide, for example `; about 6 min more would decide it`; empty if more runs
+/// do not help.
+pub(crate) fn more_would_decide(time: Option<Duration>) -> String {
+    time.map_or_else(String::new, |time| format!("; {} would decide it", time_to_decide::in_words(time)))
+}
+
+/// Puts the reason why a sentence is no verdict before it, with the time that would decide.
+pub(crate) fn not_decided(time: Option<Duration>, words: &str) -> String {
+    format!("Not decided, the runs scatter{}: {words}", more_would_decide(time))
 }
 
 fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes) -> String {
@@ -273,8 +278,9 @@ pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
         (ExpectedKind::Value, true) => "the same here",
         (ExpectedKind::Value, false) => "not so here",
     };
+    let bound = verdict.bound_in_words();
     Some(format!(
-        "Expected {}{from}, found {}: {met}.",
+        "Expected {bound}{}{from}, found {}: {met}.",
         multiple(expected),
         multiple(c.ratio.value)
     ))
@@ -427,7 +433,7 @@ fn segment_in_words(study: &Study<'_>, verdict: &Verdict, segment: &SweepSegment
         }
         _ => {
             let first = segment.judgements.iter().filter_map(|judgement| judgement.time_to_decide).min();
-            format!("{ours} {range}: not decided, {compared} ({farthest}){}.", more_would_tell(first))
+            format!("{ours} {range}: not decided, {compared} ({farthest}){}.", more_would_decide(first))
         }
     }
 }

@@ -216,13 +216,13 @@ fn barriers(book: &mut Book) {
     book.study(StudyLine {
         study: "idle-barrier".into(),
         topic: "barrier".into(),
-        title: "Barriers on idle cores".into(),
+        title: "Barriers alone".into(),
         question: "How long does a barrier take when each thread has a core of its own?".into(),
         method:
             "Two threads, nothing else running; every variant once a repetition, in an order that changes."
                 .into(),
         charts: vec![Chart {
-            title: "Time a barrier, two threads on two idle cores".into(),
+            title: "Time a barrier, two threads, no busy loop".into(),
             kind: ChartKind::Strip,
             y: vec!["ns_per_barrier".into()],
             y_scale: Scale::Log,

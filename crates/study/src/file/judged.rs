@@ -4,7 +4,7 @@
 //! [[verdict]]
 //! compare = "gang/spread.barriers_per_s@interval_us=each"   # a ratio for each interval
 //! sides = ["gangs", "pinned threads"]                       # otherwise the labels of the variants
-//! circumstance = "idle cores"
+//! circumstance = "no busy loop"
 //!
 //! [[budget]]
 //! label = "16 B step, fence"

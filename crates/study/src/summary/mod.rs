@@ -8,10 +8,10 @@ mod fold;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use unisono_measure::evidence::MIN_ROUNDS;
 use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
 use unisono_measure::verdict::number;
-use unisono_measure::{modes, noise, quantile};
+use unisono_measure::{Evidence, modes, noise, quantile};
+use unisono_text::counted;
 
 pub fn summary_text(lines: &[Line]) -> String {
     let mut out = String::new();
@@ -110,8 +110,7 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
         // no run had a value between the two modes
         row.push(modes.map_or_else(|| format!("{}{unit}", number(quantile(0.5))), |_| "two modes".into()));
         row.extend([number(quantile(0.0)), number(quantile(1.0)), values.len().to_string()]);
-        let seen_once = if rounds.len() < MIN_ROUNDS { "seen once" } else { "" };
-        row.push(modes.map_or_else(|| seen_once.to_owned(), |m| m.to_string()));
+        row.push(modes.map_or_else(|| few_rounds(rounds.len(), values.len()), |m| m.to_string()));
         cells.push(row);
     }
     let mut out = align_columns(&cells, 1 + varying.len());
@@ -120,6 +119,16 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
         let _infallible = writeln!(out, "  - {what}{times}: {reason}");
     }
     out
+}
+
+/// Returns the mark of a row with too few rounds for a conclusion, otherwise an empty text. A round may have
+/// several runs of a variant, which are neighbors in time.
+fn few_rounds(rounds: usize, runs: usize) -> String {
+    let seen = Evidence { rounds, spread: None }.too_few_in_words();
+    seen.map_or_else(String::new, |seen| match rounds == runs {
+        true => seen.to_owned(),
+        false => format!("in {}", counted(rounds, "round")),
+    })
 }
 
 /// Returns the runs that were not measured, with the reason and the number of times.
@@ -268,10 +277,16 @@ mod tests {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
         assert!(!text.contains("threads"), "what does not vary is no column\n{text}");
-        assert!(!text.contains("seen once"), "three rounds\n{text}");
+        assert!(!text.contains("seen "), "three rounds\n{text}");
         lines.retain(|line| !matches!(line, Line::Run(run) if run.repetition == 2));
         let few = summary_text(&lines);
-        assert_eq!(few.matches("seen once").count(), 3, "two rounds of each row\n{few}");
+        assert_eq!(few.matches("seen twice").count(), 3, "two rounds of each row\n{few}");
+        // a second start in each of the two rounds
+        lines.extend([run("gang", 0, 10, 1e5), run("gang", 1, 10, 1e5)]);
+        let more = summary_text(&lines);
+        assert!(more.contains("  4  in 2 rounds\n"), "{more}");
+        lines.retain(|line| !matches!(line, Line::Run(run) if run.repetition == 1));
+        assert!(summary_text(&lines).contains("  1  seen once\n"), "{}", summary_text(&lines));
     }
 
     /// Returns the runs of a plan, with values that depend only on variant and parameters.

@@ -4,12 +4,16 @@ use super::{ClaimResult, PaperClaim};
 use unisono_measure::interval::Estimate;
 use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::Verdict;
+use unisono_measure::units::number;
 use unisono_measure::{Selector, quantile, verdict};
 use unisono_report::extension::{NO_BREAK_SPACE, Study, multiple, multiple_interval, quantity};
 
 /// A measured value meets a paper's value if they differ by at most a tenth: machines differ by more, and a
 /// paper's figures have two digits.
 const VALUE_TOLERANCE: f64 = 0.1;
+
+/// A smaller share is written as `1 in 450`.
+const MIN_DECIMAL_SHARE: f64 = 0.01;
 
 pub(super) enum ClaimAnswer {
     /// The reason why there is no result; empty if the study has no such runs.
@@ -37,11 +41,7 @@ impl PaperClaim {
             Err(reason) => return ClaimAnswer::Missing(reason),
         };
         let MeasuredFigure { found, words, is_ratio } = figure;
-        let result = if found.n < MIN_PAIRS && !study.is_simulated() {
-            ClaimResult::Undecided
-        } else {
-            self.result(&found, is_ratio)
-        };
+        let result = if found.n < MIN_PAIRS { ClaimResult::Undecided } else { self.result(&found, is_ratio) };
         let distance = self.near.map(|near| match near {
             1.0 => "The paper found no difference".to_owned(),
             _ => distance_in_words(found.value / near),
@@ -139,9 +139,14 @@ fn value_at(study: &Study<'_>, of: &Selector) -> Option<MeasuredFigure> {
 
 /// Writes a selected value with its unit, or as a ratio.
 fn phrase(study: &Study<'_>, of: &Selector, value: f64) -> String {
-    match of.against.is_some() || of.divisor.is_some() {
-        true => multiple(value),
-        false => quantity(value, &study.unit(&of.figure)),
+    match (&of.against, &of.divisor) {
+        (Some(_), _) => multiple(value),
+        (None, None) => quantity(value, &study.unit(&of.figure)),
+        // a quotient of two figures of one run: a share or a multiple, not a gain
+        (None, Some(_)) if value > 0.0 && value < MIN_DECIMAL_SHARE => {
+            format!("1 in {}", number(1.0 / value))
+        }
+        (None, Some(_)) => verdict::format_ratio(value),
     }
 }
 
@@ -245,7 +250,16 @@ mod tests {
     #[test]
     fn few_runs_and_wide_intervals_decide_nothing() {
         let near = PaperClaim { near: Some(100.0), ..claim() };
-        assert_eq!(answered(&near, &[("ours", 0, 100.0)]).0, ClaimResult::Undecided);
+        for few in [&[("ours", 0, 100.0)][..], &[("ours", 0, 100.0), ("ours", 0, 100.0)]] {
+            assert_eq!(answered(&near, few).0, ClaimResult::Undecided);
+            let mut simulated = records(few);
+            let Line::Study(head) = &mut simulated[0] else { panic!("the head comes first") };
+            head.topic = "tree".into();
+            let studies = studies(&simulated);
+            assert!(studies[0].is_simulated());
+            let answer = near.evaluate(&studies[0]);
+            assert!(matches!(answer, ClaimAnswer::Found { result: ClaimResult::Undecided, .. }));
+        }
         let wide = [("ours", 0, 1.0), ("ours", 0, 100.0), ("ours", 0, 90_000.0)];
         assert_eq!(answered(&near, &wide).0, ClaimResult::Undecided);
     }
@@ -275,6 +289,26 @@ mod tests {
             ..claim()
         };
         assert_eq!(answered(&growth, &runs).0, ClaimResult::Reproduced);
+    }
+
+    #[test]
+    fn a_quotient_of_two_figures_of_a_run_is_a_share() {
+        let mut lines = records(&[("ours", 0, 2.0), ("ours", 0, 2.0), ("ours", 0, 2.0)]);
+        for line in &mut lines {
+            if let Line::Run(run) = line {
+                run.figures.push(Figure::new("barriers", 90_000.0, "1"));
+                run.figures.push(Figure::new("height", 1.0, "1"));
+            }
+        }
+        let said = |of: &str| {
+            let claim = PaperClaim { value: value(of), most: Some(3.0), ..claim() };
+            let ClaimAnswer::Found { here, .. } = claim.evaluate(&studies(&lines)[0]) else {
+                panic!("it was measured")
+            };
+            here.replace(NO_BREAK_SPACE, " ")
+        };
+        assert_eq!(said("ours.time_us/barriers"), "1 in 45,000 (1 in 45,000 to 1 in 45,000, n = 3)");
+        assert_eq!(said("ours.time_us/height"), "2.00 (2.00 to 2.00, n = 3)");
     }
 
     proptest! {

@@ -54,8 +54,8 @@ pub(in crate::answers) fn markdown(studies: &[Study<'_>]) -> String {
          What the four papers measured and stated, beside what was measured here. Of {} claims:\n{}.\n\n\
          *Reproduced*: the paper's number lies in the interval found here, or what was found differs from it by less than\n\
          10 % of the effect. A statement without a number is reproduced if the whole interval agrees with it. *Not\n\
-         decided*: the runs scatter too much, or there are fewer than three. Ratios are medians of pairs of runs.\n\
-         `unisono report DIR --claims` wrote this from records.\n",
+         decided*: the runs scatter too much, or there are fewer than three rounds of them, simulated ones too. Ratios\n\
+         are medians of pairs of runs. `unisono report DIR --claims` wrote this from records.\n",
         claims.len(),
         tally(&claims)
     );

@@ -9,6 +9,7 @@ mod paper;
 use self::paper::{CONTROL, PAPER, PaperLine};
 use askama::Template;
 use serde_json::Value;
+use unisono_measure::paired::Finding;
 use unisono_measure::record::Better;
 use unisono_measure::selector::parameter_values;
 use unisono_measure::verdict::format_ratio;
@@ -138,13 +139,16 @@ pub(super) fn lessons(studies: &[Study<'_>]) -> Vec<Lesson> {
     ]
 }
 
-/// Returns the ratios of those comparisons in the paper's table for which these records have runs.
+/// Returns the ratios of the decided comparisons in the paper's table; of all that these records have runs
+/// for, if none is decided.
 fn ratios(studies: &[Study<'_>]) -> Vec<(&'static PaperLine, f64)> {
-    let ratio = |line: &'static PaperLine| {
-        let found = line.comparison(studies)?;
-        (line.unit != "%" && found.ratio.value.is_finite()).then_some((line, found.ratio.value))
-    };
-    PAPER.iter().filter_map(ratio).collect()
+    let found = PAPER.iter().filter_map(|line| Some((line, line.comparison(studies)?)));
+    let found: Vec<_> =
+        found.filter(|(line, found)| line.unit != "%" && found.ratio.value.is_finite()).collect();
+    let is_decided = |found: &Comparison| found.finding(Better::Lower) != Finding::Undecided;
+    let is_any_decided = found.iter().any(|(_, found)| is_decided(found));
+    let kept = found.into_iter().filter(|(_, found)| is_decided(found) || !is_any_decided);
+    kept.map(|(line, found)| (line, found.ratio.value)).collect()
 }
 
 fn extremes(studies: &[Study<'_>]) -> Option<[(&'static PaperLine, f64); 2]> {

@@ -1,0 +1,28 @@
+//! The comparison with the largest gain: an answer for topics that have no question of their own.
+
+use crate::study::Study;
+use crate::topic_answer::{AnswerPicture, TopicAnswer};
+use crate::wording::{self, Tone};
+
+/// Returns the comparison with the largest gain; `None` if nothing was better.
+pub(crate) fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer> {
+    let better = studies.iter().flat_map(|study| {
+        let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
+        let better = all.filter(|(_, judgement)| wording::tone(judgement) == Tone::Better);
+        better.filter_map(move |(verdict, judgement)| {
+            let ratio = judgement.comparison()?.ratio.value;
+            let strength = ratio.ln().abs();
+            strength.is_finite().then_some((strength, ratio, study, verdict, judgement))
+        })
+    });
+    let (_, ratio, study, verdict, judgement) = better.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (ours, theirs) = wording::sides(study, verdict);
+    let place = wording::place_in_words(study, verdict, judgement);
+    let words = format!(
+        "{ours} against {theirs}: up to {}{place}.",
+        wording::factor_in_words(study, verdict, ratio)
+    );
+    let picture = AnswerPicture::from_comparison(study, verdict, judgement);
+    let evidence = study.evidence(&verdict.selector(&judgement.place));
+    Some(TopicAnswer::new(wording::capitalized(&words), picture).resting_on(evidence))
+}
