@@ -30,7 +30,7 @@ impl Policy {
             rates[id.index()] = if class.children.is_empty() { ceiling } else { ceiling.min(below) };
         }
         for (id, class) in &parents_first {
-            let siblings = class.children.iter().map(|child| Sibling {
+            let siblings = class.children.iter().map(|child| RateDemand {
                 class: *child,
                 weight: tree.class(*child).weight.to_f64(),
                 most: rates[child.index()],
@@ -43,7 +43,7 @@ impl Policy {
     }
 }
 
-struct Sibling {
+struct RateDemand {
     class: ClassId,
     weight: f64,
     /// The highest rate that the class can take.
@@ -51,7 +51,7 @@ struct Sibling {
 }
 
 /// Divides a rate among siblings by weight, and what one of them cannot take among the others.
-fn fill(mut rate: f64, mut siblings: Vec<Sibling>) -> Vec<(ClassId, f64)> {
+fn fill(mut rate: f64, mut siblings: Vec<RateDemand>) -> Vec<(ClassId, f64)> {
     // the siblings that are full first, so that each later one divides what they leave
     siblings.sort_by(|one, other| (one.most / one.weight).total_cmp(&(other.most / other.weight)));
     let mut weights = Vec::with_capacity(siblings.len());

@@ -7,8 +7,8 @@
 //! Name,Addresses,Rate,Ceiling,Parent
 //! smith,"100.64.1.17, 2001:db8:1:17::/64",5mbit,50mbit,tower1
 //! ```
-//! The columns may come in any order. The names of LibreQoS's `ShapedDevices.csv` are known, too; there, rates
-//! are numbers of Mbit/s. Rows with the same name are devices of one subscriber.
+//! The columns may come in any order. The names of LibreQoS's `ShapedDevices.csv` are known, too; there,
+//! rates are numbers of Mbit/s. Rows with the same name are devices of one subscriber.
 //!
 //! A row becomes a class of a policy's text, so that a policy with its subscribers is an ordinary policy
 //! ([`SubscribersFile::insert`]). A subscriber's weight is the guaranteed rate in Mbit/s. The guarantees hold
