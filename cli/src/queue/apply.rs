@@ -386,7 +386,7 @@ fn table(
         );
     }
     if left_out > 0 {
-        let _ = writeln!(table, "({} more; --json has all)", counted(left_out, "class"));
+        let _ = writeln!(table, "({} not shown; --json has all)", counted(left_out, "class"));
     }
     let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     let end = |(side, kind): &(Option<LinkSide>, &BackendKind)| match (side, kind.name, check) {

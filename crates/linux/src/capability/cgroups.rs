@@ -52,7 +52,7 @@ pub(super) fn v2(host: &ProbedHost) -> TrialFinding {
         None if let Some(reason) = hidden(host) => TrialFinding::undecided(reason, OUTSIDE_REMEDY),
         None => {
             let MissingCgroup2 { reason, remedy } = MissingCgroup2::below(&host.root);
-            TrialFinding::missing(reason, format!("as root {remedy}; gangs by freezing need it"))
+            TrialFinding::missing(reason, format!("{remedy} (as root); gangs by freezing need it"))
         }
     }
 }
