@@ -84,6 +84,17 @@ pub(crate) fn table_width() -> usize {
     own.or_else(set).unwrap_or(usize::MAX)
 }
 
+/// Returns the number of lines that fit a terminal below a title and above the line that explains the keys;
+/// any number elsewhere.
+pub(crate) fn body_rows() -> usize {
+    let rows = || terminal_size().map_or(usize::MAX, |(_, rows)| body_room(rows));
+    if std::io::stdout().is_terminal() { rows() } else { usize::MAX }
+}
+
+fn body_room(rows: usize) -> usize {
+    rows.saturating_sub(4).max(1)
+}
+
 /// Returns the title: the command, the host and the time.
 fn title(command: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -96,7 +107,7 @@ fn frame(title: &str, body: &str, interval: Duration, (columns, rows): (usize, u
     let keys = format!("q quit   h help   every {:.1} s", interval.as_secs_f64());
     let body = fold(body.trim_end(), columns);
     let lines: Vec<&str> = body.lines().collect();
-    let room = rows.saturating_sub(4).max(1);
+    let room = body_room(rows);
     let mut screen = vec![cut(title, columns)];
     if lines.len() > room {
         let kept = room.saturating_sub(1);

@@ -58,6 +58,30 @@ fn a_unit_names_the_policy_by_its_whole_path_and_goes_again() {
 }
 
 #[test]
+fn both_directions_have_a_unit_each() {
+    let root = tempfile::tempdir().expect("there is room");
+    let policy = root.path().join("policy.toml");
+    fs::write(&policy, "rate = \"1mbit\"\n").expect("there is room");
+    let at = text(root.path());
+    let end = ["--dev", "eth0", "--direction", "both", "--root", at];
+    let done = unisono(&[&["queue", "install", text(&policy)][..], &end].concat());
+    assert!(done.status.success(), "{done:?}");
+    let units = ["out", "in"].map(|direction| {
+        let suffix = if direction == "in" { "-in" } else { "" };
+        (
+            direction,
+            root.path().join(format!("etc/systemd/system/unisono-queue-eth0{suffix}.service")),
+        )
+    });
+    for (direction, unit) in &units {
+        let written = fs::read_to_string(unit).expect("it was written");
+        assert!(written.contains(&format!("\"--direction\" \"{direction}\"")), "{written}");
+    }
+    assert!(unisono(&[&["queue", "uninstall"][..], &end].concat()).status.success());
+    assert!(units.iter().all(|(_, unit)| !unit.exists()));
+}
+
+#[test]
 fn a_policy_or_an_option_that_apply_refuses_is_not_installed() {
     let root = tempfile::tempdir().expect("there is room");
     let policy = root.path().join("policy.toml");

@@ -192,5 +192,11 @@ match sys.argv[1:]:
         receive()
     case ["send", port, count]:
         send(int(port), int(count))
-    case arguments:
-        main(int(arguments[0]) if arguments else 9)
+    case []:
+        main(rounds=9)
+    case [count] if count.isdecimal() and int(count) > 0:
+        main(int(count))
+    case ["-h" | "--help"]:
+        print(__doc__)
+    case _:
+        sys.exit("measure.py: expected at most a number of rounds; see --help")

@@ -8,6 +8,7 @@ use super::{cpu, failure, policy_file, units};
 use crate::completions;
 use crate::exit::Failure;
 use crate::flags::one_of;
+use crate::live_view::body_rows;
 use crate::machine_output;
 use crate::output;
 use clap_complete::engine::ArgValueCandidates;
@@ -20,6 +21,7 @@ use unisono_enforce::journal::LinkSide;
 use unisono_enforce::{Backend, BackendKind, BackendName, KernelQueueName, backends, switch};
 use unisono_fairqueue::{ClassId, Policy, TrafficDirection};
 use unisono_linux::{interrupt, poll};
+use unisono_text::counted;
 
 /// Put a policy in force on a device: all of it, or nothing
 ///
@@ -248,7 +250,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         apply(args, &name, &mut kinds.iter().filter_map(backend).collect::<Vec<_>>(), &policy, by_core)?;
     }
     if !args.json {
-        output::answer(&table(&name, &policy, &kinds, args.check))?;
+        output::answer(&table(&name, &policy, &kinds, args.check, body_rows()))?;
     }
     let sides: Vec<LinkSide> = kinds.iter().filter_map(|(side, _)| side.clone()).collect();
     let passages = if args.watch { watch(&sides)? } else { Vec::new() };
@@ -335,7 +337,14 @@ fn json(
     })
 }
 
-fn table(name: &str, policy: &Policy, kinds: &[(Option<LinkSide>, &BackendKind)], check: bool) -> String {
+/// Returns a table of the classes and what was done, in at most `max_rows` lines.
+fn table(
+    name: &str,
+    policy: &Policy,
+    kinds: &[(Option<LinkSide>, &BackendKind)],
+    check: bool,
+    max_rows: usize,
+) -> String {
     let tree = &policy.hierarchy;
     let guarantees = policy.guarantees();
     let mut matchers = vec![Vec::new(); guarantees.len()];
@@ -343,7 +352,20 @@ fn table(name: &str, policy: &Policy, kinds: &[(Option<LinkSide>, &BackendKind)]
         matchers[rule.class.index()].push(rule.matcher.to_string());
     }
     let mut table = format!("{:<24} {:>11} {:>11}   packets\n", "class", "guaranteed", "at most");
+    // in a policy with more classes than lines, those with children are all shown
+    let max_rows = max_rows.saturating_sub(kinds.len() + 2);
+    let all = tree.classes().count() - 1;
+    let is_shown = |id: ClassId| all <= max_rows || !tree.is_leaf(id);
+    let mut room = max_rows.saturating_sub(tree.classes().skip(1).filter(|(id, _)| is_shown(*id)).count());
+    let mut left_out = 0;
     for (id, class) in tree.classes().skip(1) {
+        if !is_shown(id) {
+            if room == 0 {
+                left_out += 1;
+                continue;
+            }
+            room -= 1;
+        }
         let mut depth = 0;
         let mut at = class.parent;
         while at != ClassId::ROOT {
@@ -362,6 +384,9 @@ fn table(name: &str, policy: &Policy, kinds: &[(Option<LinkSide>, &BackendKind)]
             units::rate(policy.ceiling(id).bits_per_second() as f64),
             whose.join(" ")
         );
+    }
+    if left_out > 0 {
+        let _ = writeln!(table, "({} not shown; --json has all)", counted(left_out, "class"));
     }
     let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     let end = |(side, kind): &(Option<LinkSide>, &BackendKind)| match (side, kind.name, check) {

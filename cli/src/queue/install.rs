@@ -1,7 +1,7 @@
 //! `unisono queue install` and `uninstall`: a systemd unit that applies a policy at every boot.
 
 use super::policy_file;
-use super::side::direction;
+use super::side::{Directions, directions};
 use crate::completions;
 use crate::exit::Failure;
 use crate::output;
@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use unisono_enforce::journal::LinkSide;
 use unisono_enforce::unit::{self, BadDeviceName, DeviceUnit};
-use unisono_fairqueue::TrafficDirection;
 
 /// Let systemd apply a policy at every boot, and whenever the device comes back
 ///
@@ -39,9 +38,10 @@ pub(crate) struct Args {
     /// The device; may be given several times
     #[arg(long, value_name = "DEV", required = true, add = ArgValueCandidates::new(completions::devices))]
     dev: Vec<String>,
-    /// Direction of the policy: the packets that the device sends, or the packets that it receives
-    #[arg(long, value_name = "WHICH", value_parser = direction(), default_value = "out")]
-    direction: TrafficDirection,
+    /// Direction of the policy: the packets that the device sends, or the packets that it receives. With
+    /// `both`, each direction has a unit of its own
+    #[arg(long, value_name = "WHICH", value_parser = directions(), default_value = "out")]
+    direction: Directions,
     /// Print the units and change nothing
     #[arg(long)]
     print: bool,
@@ -62,9 +62,10 @@ pub(crate) struct UninstallArgs {
     /// The device; may be given several times
     #[arg(long, value_name = "DEV", required = true, add = ArgValueCandidates::new(completions::devices))]
     dev: Vec<String>,
-    /// Direction of the policy: the packets that the device sends, or the packets that it receives
-    #[arg(long, value_name = "WHICH", value_parser = direction(), default_value = "out")]
-    direction: TrafficDirection,
+    /// Direction of the policy: the packets that the device sends, or the packets that it receives. With
+    /// `both`, each direction has a unit of its own
+    #[arg(long, value_name = "WHICH", value_parser = directions(), default_value = "out")]
+    direction: Directions,
     /// Remove the unit below this directory, and stop nothing
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -123,8 +124,12 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn sides(devices: &[String], direction: TrafficDirection) -> Vec<LinkSide> {
-    devices.iter().map(|device| LinkSide { device: device.clone(), direction }).collect()
+fn sides(devices: &[String], directions: Directions) -> Vec<LinkSide> {
+    let of_device = |device: &String| {
+        let side = |direction| LinkSide { device: device.clone(), direction };
+        directions.list().into_iter().map(side).collect::<Vec<_>>()
+    };
+    devices.iter().flat_map(of_device).collect()
 }
 
 /// Runs `unisono queue apply --check` with the options of each unit. Returns its exit code if it fails. If

@@ -4,11 +4,11 @@ use super::group_use::{GroupReading, GroupUses};
 use super::side::WantedSides;
 use super::socket_use::{self, SocketUse};
 use super::unseen::{Passage, PassageWatch};
-use super::view::{table, wait_of};
+use super::view::{link_rate, only, table, wait_of};
 use super::{disk_show, failure};
 use crate::columns::fold;
 use crate::exit::Failure;
-use crate::live_view::{LiveViewFlags, LiveViewText};
+use crate::live_view::{LiveViewFlags, LiveViewText, body_rows};
 use crate::machine_output::{self, CsvFlag, TableForm};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -24,14 +24,14 @@ use unisono_fairqueue::{LinkFraming, Live, LiveClass, Pace};
 
 /// Watch each class: rates, shares, drops, waiting packets
 ///
-/// The command prints a table at every interval until Ctrl-C. Rates come from two readings. On a terminal
-/// the new table replaces the old one, columns that do not fit are left out, and `q` and Esc end the
-/// command, too. The interposed backend, and Unisono's scheduler in the kernel, measure how long packets
-/// waited since the policy came into force: min, median, p99, max. The kernel's own classes do not measure
-/// it: for them "wait" is an estimate, the bytes that wait now divided by the rate of their class. If the
-/// policy has [cpu] or [io], tables show each control group's share of the processors and of the disks, too;
-/// and if sockets weigh themselves (`unisono queue guard`), a table shows them with the program, the user and
-/// the weight of each.
+/// The command prints a table at every interval until Ctrl-C. Rates come from two readings. On a terminal the
+/// new table replaces the old one, columns and classes that do not fit are left out (the idlest first), and
+/// `q` and Esc end the command, too. The interposed backend, and Unisono's scheduler in the kernel, measure
+/// how long packets waited since the policy came into force: min, median, p99, max. The kernel's own classes
+/// do not measure it: for them "wait" is an estimate, the bytes that wait now divided by the rate of their
+/// class. If the policy has [cpu] or [io], tables show each control group's share of the processors and of
+/// the disks, too; and if sockets weigh themselves (`unisono queue guard`), a table shows them with the
+/// program, the user and the weight of each.
 /// Before it reads, the command cleans up after killed `unisono queue` commands. While a policy is being
 /// applied, it says so, and goes on when the policy is in force. After ten seconds, and with
 /// --once, it also says when most traffic passes another device or the other direction. With --disk it
@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// Watch the disk that `unisono queue disk` serves at this socket
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["dev", "direction"])]
     disk: Option<PathBuf>,
+    /// Show only this class and the classes below it; may be given several times
+    #[arg(long, value_name = "NAME", conflicts_with = "disk")]
+    class: Vec<String>,
     #[command(flatten)]
     view: LiveViewFlags,
     /// Print JSON Lines: totals and rates of each class
@@ -63,9 +66,9 @@ pub(crate) struct Args {
 const VIEW: LiveViewText = LiveViewText {
     title: "unisono queue show",
     help: "guaranteed: the rate of a class while all classes send. gets: its rate since the last table. share: its part \
-           of all that passes. drops/s: packets that its queue refused. waiting: bytes in its queue. wait: the time \
+           of all that passes; the bar: of the link's rate. drops/s: packets that its queue refused. waiting: bytes in its queue. wait: the time \
            that they need at this rate; min, median, p99 and max: how long packets waited since the policy is in \
-           force. Columns that do not fit are left out.",
+           force, 0 where a packet left in the turn in which it was read. Columns that do not fit are left out.",
 };
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -90,25 +93,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             passages = watch.judge(&lives(&readings));
             watch = PassageWatch::start(&lives(&readings));
         }
+        let shown = chosen(&readings, &earlier, &args.class)?;
         if output == TableForm::Csv {
-            let rows = readings
-                .iter()
-                .zip(&earlier)
-                .flat_map(|(now, earlier)| rows(now, &now.live.paces(&earlier.live)));
+            let rows = shown.iter().flat_map(|(live, paces)| rows(live, paces));
             return Ok(machine_output::csv(&rows.collect::<Vec<_>>())?);
         }
+        let rows = body_rows() / readings.len();
         let texts = readings.iter().zip(&earlier).enumerate().map(|(at, (now, earlier))| {
-            let (paces, uses) = (now.live.paces(&earlier.live), now.group_uses(earlier));
+            let uses = now.group_uses(earlier);
+            let (live, paces) = &shown[at];
             let sockets = now.socket_uses(earlier);
             if output == TableForm::Json {
-                let mut object = json(now, &paces, &uses, passages.get(at));
+                let mut object = json(now, (live, paces), &uses, passages.get(at));
                 object["sockets"] = socket_use::json_of(&sockets).into();
                 return machine_output::json("unisono-queue-show-1", &object);
             }
             let note = passages.get(at).filter(|passage| passage.unseen.is_some());
             let note = note.map_or_else(String::new, |passage| format!("\n{}", passage.in_words()));
-            let others = others(now, &paces, &uses, width) + &socket_use::table(&sockets, width);
-            Ok(table(&now.live, &paces, width) + &fold(&(others + &note), width))
+            let all = now.live.paces(&earlier.live);
+            let others = others(now, &all, &uses, width) + &socket_use::table(&sockets, width);
+            let others = fold(&(others + &note), width);
+            // an empty line stands between two devices
+            let rows =
+                if rows == usize::MAX { rows } else { rows.saturating_sub(others.lines().count() + 1) };
+            Ok(table(live, paces, link_rate(&now.live, &all), width, rows) + &others)
         });
         let text = texts.collect::<serde_json::Result<Vec<_>>>()?.join(between);
         earlier = readings;
@@ -187,6 +195,26 @@ fn being_applied(side: &LinkSide) -> String {
     format!("a policy is being applied to {side}; its classes are shown when it is in force")
 }
 
+/// Returns the classes of each reading that `--class` chooses, with their rates; all classes if it names
+/// none.
+fn chosen(
+    readings: &[Reading],
+    earlier: &[Reading],
+    names: &[String],
+) -> Result<Vec<(Live, Vec<Pace>)>, Failure> {
+    let with_paces = |(now, earlier): (&Reading, &Reading)| (now.live.clone(), now.live.paces(&earlier.live));
+    let all: Vec<(Live, Vec<Pace>)> = readings.iter().zip(earlier).map(with_paces).collect();
+    if names.is_empty() {
+        return Ok(all);
+    }
+    // a class need not be in the policy of every device
+    let found: Vec<_> = all.iter().map(|(live, paces)| only(live, paces, names)).collect();
+    match found.iter().find_map(|found| found.as_ref().err()) {
+        Some(why) if found.iter().all(Result::is_err) => Err(Failure::Usage(why.clone())),
+        _ => Ok(found.into_iter().flatten().collect()),
+    }
+}
+
 fn lives(readings: &[Reading]) -> Vec<&Live> {
     readings.iter().map(|reading| &reading.live).collect()
 }
@@ -231,8 +259,7 @@ fn class((class, pace): (&LiveClass, &Pace)) -> Value {
 }
 
 /// Returns a row of a table for each class, with the device and the direction before its figures.
-fn rows(reading: &Reading, paces: &[Pace]) -> Vec<Value> {
-    let Live { device, direction, classes, .. } = &reading.live;
+fn rows(Live { device, direction, classes, .. }: &Live, paces: &[Pace]) -> Vec<Value> {
     let row = |figures: Value| {
         let side = json!({ "device": device, "direction": direction });
         side.as_object()
@@ -245,8 +272,12 @@ fn rows(reading: &Reading, paces: &[Pace]) -> Vec<Value> {
     classes.iter().zip(paces).map(class).map(row).collect()
 }
 
-fn json(reading: &Reading, paces: &[Pace], uses: &GroupUses, passage: Option<&Passage>) -> Value {
-    let live = &reading.live;
+fn json(
+    reading: &Reading,
+    (live, paces): (&Live, &[Pace]),
+    uses: &GroupUses,
+    passage: Option<&Passage>,
+) -> Value {
     let classes: Vec<_> = live.classes.iter().zip(paces).map(class).collect();
     json!({
         "backend": live.backend, "device": live.device, "direction": live.direction, "at_ns": live.at_ns,
@@ -355,14 +386,14 @@ mod tests {
             DelayFigures { min_ns: 900, median_ns: 20_000, mean_ns: 1, p99_ns: 3_000_000, max_ns: 4_000_000 };
         let (before, now) = (reading(0, Some(delay)), reading(1_000_000_000, Some(delay)));
         let table = [
-            table(&now.live, &now.live.paces(&before.live), usize::MAX),
+            table(&now.live, &now.live.paces(&before.live), 32e6, usize::MAX, usize::MAX),
             others(&now, &[], &GroupUses::default(), usize::MAX),
         ]
         .concat();
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].ends_with("      min   median      p99      max"), "{table}");
         assert!(
-            lines[1].contains("75.0%  #########") && lines[1].ends_with("900 ns  20.0 us   3.0 ms   4.0 ms"),
+            lines[1].contains("75.0%  ###  ") && lines[1].ends_with("900 ns  20.0 us   3.0 ms   4.0 ms"),
             "{table}"
         );
         assert_eq!(
@@ -370,7 +401,8 @@ mod tests {
             "90 frames came; dropped: 1 malformed, 2 not from the device, 3 overrun; 4 not taken by the device; \
              5 handed to it as parts of larger ones"
         );
-        let json = json(&now, &now.live.paces(&before.live), &GroupUses::default(), None).to_string();
+        let json =
+            json(&now, (&now.live, &now.live.paces(&before.live)), &GroupUses::default(), None).to_string();
         assert!(json.contains("\"counters\":{\"received\":90,\"malformed\":1,"), "{json}");
         assert!(json.contains("\"min_ns\":900,\"median_ns\":20000,"), "{json}");
     }
@@ -381,20 +413,26 @@ mod tests {
         now.live.classes[0].backlog = Backlog { packets: 40, bytes: 60_000 };
         let mut paces = now.live.paces(&before.live);
         // the expected wait: 480,000 bits at 24 Mbit/s
-        let text = table(&now.live, &paces, usize::MAX);
+        let text = table(&now.live, &paces, 32e6, usize::MAX, usize::MAX);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with("waiting     wait"), "{text}");
         assert!(lines[1].ends_with("58.6 KiB  20.0 ms") && lines[2].ends_with("0 B     0 ns"), "{text}");
-        assert!(json(&now, &paces, &GroupUses::default(), None).to_string().contains("\"wait_ns\":20000000"));
+        assert!(
+            json(&now, (&now.live, &paces), &GroupUses::default(), None)
+                .to_string()
+                .contains("\"wait_ns\":20000000")
+        );
         paces[0].rate = 0.0;
         assert!(
-            table(&now.live, &paces, usize::MAX)
+            table(&now.live, &paces, 32e6, usize::MAX, usize::MAX)
                 .lines()
                 .nth(1)
                 .is_some_and(|line| line.ends_with("58.6 KiB        -"))
         );
         assert!(
-            json(&now, &paces, &GroupUses::default(), None).to_string().contains("\"wait_ns\":null"),
+            json(&now, (&now.live, &paces), &GroupUses::default(), None)
+                .to_string()
+                .contains("\"wait_ns\":null"),
             "nothing leaves"
         );
         assert_eq!(others(&reading(0, None), &[], &GroupUses::default(), usize::MAX), "");
@@ -408,9 +446,14 @@ mod tests {
                 class.queue = Some(queue.to_owned());
             }
             assert!(
-                json(&reading, &reading.live.paces(&reading.live), &GroupUses::default(), None)
-                    .to_string()
-                    .contains(queues[0])
+                json(
+                    &reading,
+                    (&reading.live, &reading.live.paces(&reading.live)),
+                    &GroupUses::default(),
+                    None
+                )
+                .to_string()
+                .contains(queues[0])
             );
             others(&reading, &[], &GroupUses::default(), usize::MAX)
         };

@@ -2,17 +2,99 @@
 
 use super::units;
 use crate::columns::{self, Column};
-use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use unisono_fairqueue::{Backlog, Live, LiveClass, Pace, TrafficDirection};
+use unisono_text::nearest;
 
 const BAR: usize = 12;
-/// Returns the table in lines of at most `width` characters. With `usize::MAX` it has all columns and full
-/// names.
-pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
+/// The rows of a table besides those of classes: its head, the link, and the sum of the classes left out.
+const OTHER_ROWS: usize = 3;
+
+/// Returns the table in lines of at most `width` characters, and in at most `rows` lines (but at least the
+/// link and one class). `link_rate` is the rate of all classes, also of those that are not among these. With
+/// `usize::MAX` it has all columns, full names and all classes. If not all classes fit, the link comes first,
+/// then classes with children, then the others by their rate, and last the sum of the rest.
+pub(super) fn table(live: &Live, paces: &[Pace], link_rate: f64, width: usize, rows: usize) -> String {
     let direction = if live.direction == TrafficDirection::In { " in" } else { "" };
     let head = format!("{}{direction} ({})", live.device, live.backend);
-    let names = live.classes.iter().map(|class| format!("{}{}", "  ".repeat(depth(live, class)), class.name));
-    let names: Vec<String> = names.chain(["the link".to_owned()]).collect();
-    columns::lines(&head, &names, columns(live, paces), width)
+    if live.classes.len() + 2 <= rows {
+        let names =
+            live.classes.iter().map(|class| format!("{}{}", "  ".repeat(depth(live, class)), class.name));
+        let names: Vec<String> = names.chain(["the link".to_owned()]).collect();
+        return columns::lines(&head, &names, columns(live, paces, link_rate), width);
+    }
+    let (live, paces) = busiest(live, paces, rows.saturating_sub(OTHER_ROWS).max(1));
+    let mut names: Vec<String> = live.classes.iter().map(|class| class.name.clone()).collect();
+    names.insert(0, "the link".to_owned());
+    let mut columns = columns(&live, &paces, link_rate);
+    columns.iter_mut().for_each(|column| column.cells.rotate_right(1));
+    columns::lines(&head, &names, columns, width)
+}
+
+/// Returns the rate at which all classes together send.
+pub(super) fn link_rate(live: &Live, paces: &[Pace]) -> f64 {
+    let top = live.classes.iter().zip(paces).filter(|(class, _)| class.parent.is_none());
+    top.map(|(_, pace)| pace.rate).sum()
+}
+
+/// Returns the first `kept` classes, those with children first and then the others by their rate, and the sum
+/// of the leaves that are left out.
+fn busiest(live: &Live, paces: &[Pace], kept: usize) -> (Live, Vec<Pace>) {
+    let parents: HashSet<&str> = live.classes.iter().filter_map(|class| class.parent.as_deref()).collect();
+    let mut order: Vec<usize> = (0..live.classes.len()).collect();
+    let has_children = |at: usize| parents.contains(live.classes[at].name.as_str());
+    order.sort_by(|one, other| {
+        let by_rate = paces[*other].rate.total_cmp(&paces[*one].rate);
+        match (has_children(*one), has_children(*other)) {
+            (true, true) => Ordering::Equal,
+            (false, false) => by_rate,
+            (one, other) => other.cmp(&one),
+        }
+    });
+    let rest = order.split_off(kept.min(order.len()));
+    let mut sum = LiveClass {
+        name: format!("{} more", rest.len()),
+        parent: None,
+        guarantee: 0.0,
+        packets: 0,
+        bytes: 0,
+        dropped: 0,
+        backlog: Backlog::default(),
+        queue: None,
+        delay: None,
+    };
+    let mut pace = Pace::default();
+    // what a class with children counts is counted by its leaves
+    for at in rest.into_iter().filter(|at| !has_children(*at)) {
+        let (class, of_class) = (&live.classes[at], &paces[at]);
+        sum.guarantee += class.guarantee;
+        sum.backlog.packets += class.backlog.packets;
+        sum.backlog.bytes += class.backlog.bytes;
+        pace.rate += of_class.rate;
+        pace.share += of_class.share;
+        pace.dropped += of_class.dropped;
+    }
+    let classes = order.iter().map(|at| live.classes[*at].clone()).chain([sum]).collect();
+    let paces = order.iter().map(|at| paces[*at]).chain([pace]).collect();
+    (Live { classes, ..live.clone() }, paces)
+}
+
+/// Returns only the classes of these names, and those below them. Fails if there is no class of a name.
+pub(super) fn only(live: &Live, paces: &[Pace], names: &[String]) -> Result<(Live, Vec<Pace>), String> {
+    for name in names {
+        if !live.classes.iter().any(|class| class.name == *name) {
+            let near = nearest(name, live.classes.iter().map(|class| class.name.as_str()));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            return Err(format!("--class {name}: no policy that is shown has this class{near}"));
+        }
+    }
+    let is_wanted = |class: &&LiveClass| {
+        names.contains(&class.name) || ancestors(live, class).any(|above| names.contains(&above.name))
+    };
+    let kept = live.classes.iter().zip(paces).filter(|(class, _)| is_wanted(class));
+    let (classes, paces) = kept.map(|(class, pace)| (class.clone(), *pace)).unzip();
+    Ok((Live { classes, ..live.clone() }, paces))
 }
 
 /// Returns the time in which a class's backlog drains at its present rate, in nanoseconds; `None` if the rate
@@ -24,21 +106,18 @@ pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
     if bits > 0.0 { Some(pace.rate).filter(|rate| *rate > 0.0).map(wait) } else { Some(0) }
 }
 
-fn columns(live: &Live, paces: &[Pace]) -> Vec<Column> {
+fn columns(live: &Live, paces: &[Pace], link_rate: f64) -> Vec<Column> {
     let column = |rank, width, head, link: String, cell: &dyn Fn(&LiveClass, &Pace) -> String| {
         let cells = live.classes.iter().zip(paces).map(|(class, pace)| cell(class, pace));
         Column { rank, width, head, cells: cells.chain([link]).collect() }
     };
     let none = String::new;
-    let top = live.classes.iter().zip(paces).filter(|(class, _)| class.parent.is_none());
-    let all: f64 = top.map(|(_, pace)| pace.rate).sum();
+    let of_link = live.rate.bits_per_second() as f64;
     let mut columns = vec![
-        column(4, 11, "guaranteed", units::rate(live.rate.bits_per_second() as f64), &|class, _| {
-            units::rate(class.guarantee)
-        }),
-        column(0, 11, "gets", units::rate(all), &|_, pace| units::rate(pace.rate)),
+        column(4, 11, "guaranteed", units::rate(of_link), &|class, _| units::rate(class.guarantee)),
+        column(0, 11, "gets", units::rate(link_rate), &|_, pace| units::rate(pace.rate)),
         column(1, 6, "share", none(), &|_, pace| format!("{:.1}%", pace.share * 100.0)),
-        column(9, BAR + 1, "", none(), &|_, pace| format!("{:<BAR$}", bar(pace.share))),
+        column(9, BAR + 1, "", none(), &|_, pace| format!("{:<BAR$}", bar(pace.rate / of_link))),
         column(5, 7, "drops/s", none(), &|_, pace| format!("{:.0}", pace.dropped)),
         column(2, 9, "waiting", none(), &|class, _| units::size(class.backlog.bytes)),
     ];
@@ -58,24 +137,28 @@ fn columns(live: &Live, paces: &[Pace]) -> Vec<Column> {
     columns
 }
 
-fn bar(share: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
-    let length = (share * BAR as f64).round() as usize;
+/// Returns a bar for a part of the link's rate.
+fn bar(part: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1")]
+    let length = (part.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     "#".repeat(length)
 }
 
 fn depth(live: &Live, class: &LiveClass) -> usize {
+    ancestors(live, class).count()
+}
+
+fn ancestors<'a>(live: &'a Live, class: &LiveClass) -> impl Iterator<Item = &'a LiveClass> {
     let above = |name: &String| live.classes.iter().find(|class| class.name == *name);
-    std::iter::successors(class.parent.as_ref().and_then(above), |class| {
+    std::iter::successors(class.parent.as_ref().and_then(above), move |class| {
         class.parent.as_ref().and_then(above)
     })
-    .count()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, DelayFigures, LinkFraming, Rate};
+    use unisono_fairqueue::{DelayFigures, LinkFraming, Rate};
 
     fn live(delay: Option<DelayFigures>) -> (Live, Vec<Pace>) {
         let class = |name: &str, parent: Option<&str>| LiveClass {
@@ -116,7 +199,7 @@ mod tests {
         for delay in [None, Some(delay)] {
             let (live, paces) = live(delay);
             for width in [40, 60, 80, 200] {
-                let table = table(&live, &paces, width);
+                let table = table(&live, &paces, link_rate(&live, &paces), width, usize::MAX);
                 assert!(table.lines().all(|line| line.chars().count() <= width), "{width}:\n{table}");
                 assert!(
                     table.contains(" gets") && table.contains("share") && table.contains("100.0%"),
@@ -127,11 +210,70 @@ mod tests {
         }
     }
 
+    /// Two towers of a hundred subscribers each, of which three send.
+    fn access_network() -> (Live, Vec<Pace>) {
+        let (mut live, _) = live(None);
+        let (like, mut paces) = (live.classes[0].clone(), Vec::new());
+        live.classes.clear();
+        let mut add = |name: String, parent: Option<&str>, rate: f64| {
+            live.classes.push(LiveClass { name, parent: parent.map(str::to_owned), ..like.clone() });
+            paces.push(Pace { rate, share: rate / 16e6, dropped: 0.0 });
+        };
+        for (tower, rate) in [("tower1", 6e6), ("tower2", 10e6)] {
+            add(tower.to_owned(), None, rate);
+            for at in 0..100 {
+                let rate = if at == 50 {
+                    rate - 1e6
+                } else if at == 99 {
+                    1e6
+                } else {
+                    0.0
+                };
+                add(format!("{tower}-{at}"), Some(tower), rate);
+            }
+        }
+        (live, paces)
+    }
+
+    #[test]
+    fn what_does_not_fit_is_one_line_below_the_link_the_parents_and_those_that_send_most() {
+        let (live, paces) = access_network();
+        let table = super::table(&live, &paces, 16e6, 80, 9);
+        let first = |line: &str| line.split("  ").next().unwrap_or_default().to_owned();
+        let names: Vec<String> = table.lines().skip(1).map(first).collect();
+        assert_eq!(
+            names,
+            ["the link", "tower1", "tower2", "tower2-50", "tower1-50", "tower1-99", "tower2-99", "196 more"],
+            "{table}"
+        );
+        let link = table.lines().nth(1).unwrap_or_default();
+        assert!(link.contains("16.0 mbit"), "{table}");
+        assert!(table.lines().last().is_some_and(|rest| rest.contains(" 0.0%")), "{table}");
+        assert_eq!(super::table(&live, &paces, 16e6, 80, 204).lines().count(), 204, "all fit");
+    }
+
+    #[test]
+    fn classes_are_chosen_with_those_below_them() {
+        let (live, paces) = access_network();
+        let (only_two, of_two) =
+            only(&live, &paces, &["tower1".to_owned(), "tower2-7".to_owned()]).expect("there");
+        assert_eq!((only_two.classes.len(), of_two.len()), (102, 102));
+        let wrong = only(&live, &paces, &["twoer1".to_owned()]).expect_err("there is none");
+        assert!(wrong.ends_with("did you mean `tower1`?"), "{wrong}");
+    }
+
+    #[test]
+    fn a_bar_is_a_part_of_the_rate_of_the_link() {
+        let (live, mut paces) = live(None);
+        paces.iter_mut().for_each(|pace| pace.rate = 717.0);
+        assert!(!table(&live, &paces, 1434.0, 200, usize::MAX).contains('#'), "0.0007 % of the link");
+    }
+
     #[test]
     fn the_columns_that_matter_least_are_the_first_to_go() {
         let heads = |width| {
             let (live, paces) = live(None);
-            let table = table(&live, &paces, width);
+            let table = table(&live, &paces, link_rate(&live, &paces), width, usize::MAX);
             table.lines().next().map(|head| head.split_whitespace().skip(2).collect::<Vec<_>>().join(" "))
         };
         assert_eq!(heads(40).as_deref(), Some("gets share"));

@@ -18,7 +18,9 @@ use serde::de::IgnoredAny;
 use std::fs;
 use unisono_fairqueue::{Matcher, Policy};
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies, unguessable};
+use unisono_linux::cgroup::{
+    CgroupHierarchy, CgroupVersion, ControlGroup, MissingCgroup2, hierarchies, unguessable,
+};
 
 /// Prefix of the names of the groups that programs run in.
 const RUN: &str = "run";
@@ -74,10 +76,8 @@ impl ClassGroup {
     pub fn enter(side: &LinkSide, policy: &Policy, path: &str) -> Result<Self, Error> {
         let all = hierarchies()?;
         let Some(tree) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
-            return Err(Error::Lacks {
-                what: "no cgroup2 is mounted".to_owned(),
-                remedy: "mount it: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
-            });
+            let MissingCgroup2 { reason: what, remedy } = MissingCgroup2::here();
+            return Err(Error::Lacks { what, remedy });
         };
         let directory = below(&tree.root, path);
         let file = |what| {

@@ -6,6 +6,7 @@ mod link;
 mod order;
 mod policy;
 mod policy_disk;
+mod policy_guarantees;
 mod policy_hosts;
 mod policy_many;
 mod policy_sockets;

@@ -80,6 +80,41 @@ fn a_program_runs_in_the_class_that_is_named_and_its_group_goes_with_it() -> Tes
     Ok(())
 }
 
+fn apply_makes_the_groups_that_run_proposes() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let all = hierarchies().expect("proc is mounted");
+    let tree = CgroupHierarchy::of_version(&all, CgroupVersion::V2)
+        .ok_or_else(|| Skipped::because("no control groups of version 2 are mounted"))?;
+    let name = groups::name("proposed");
+    let group = tree.root.join("unisono").join(&name);
+    let text = |of_class: &str| {
+        file(&format!(
+            "rate = \"50mbit\"\ndefault = \"rest\"\n[class.{name}]\n{of_class}\n[class.rest]\n"
+        ))
+    };
+    let plain = text("");
+    applied(&plain, &[])?;
+    let refused = unisono(&["queue", "run", "--class", &name, "true"]);
+    let proposed = format!("{{ cgroup = \"/unisono/{name}\" }}");
+    assert!(words(&refused).contains(&proposed), "{}", words(&refused));
+    let policy = text(&format!("match = [{proposed}]"));
+    let path = policy.path().to_str().expect("a plain name");
+    let checked = unisono(&["queue", "apply", path, "--check", "--dev", DEVICE]);
+    assert!(
+        checked.status.success() && !group.exists(),
+        "a check changes nothing: {}",
+        words(&checked)
+    );
+    applied(&policy, &[])?;
+    assert!(group.is_dir());
+    let ran = unisono(&["queue", "run", "--class", &name, "--", "true"]);
+    assert_eq!(ran.status.code(), Some(0), "{}", words(&ran));
+    cleared(&[]);
+    fs::remove_dir(&group).expect("it is empty");
+    Ok(())
+}
+
 host_tests![needs Queues;
+    apply_makes_the_groups_that_run_proposes within 60,
     a_program_runs_in_the_class_that_is_named_and_its_group_goes_with_it within 120,
 ];

@@ -28,11 +28,8 @@ impl GroupTags {
         }
         let all = cgroup::hierarchies().map_err(|error| Error::Host(error.to_string()))?;
         let Some(tree) = cgroup::CgroupHierarchy::of_version(&all, cgroup::CgroupVersion::V2) else {
-            return Err(Error::Host(
-                "the policy names control groups, and no tree of version 2 is mounted here (`ip netns exec` hides it: \
-                 use `nsenter --net=/run/netns/NAME`)"
-                    .to_owned(),
-            ));
+            let cgroup::MissingCgroup2 { reason, remedy } = cgroup::MissingCgroup2::here();
+            return Err(Error::Host(format!("the policy names control groups, and {reason}; {remedy}")));
         };
         let found = named.cgroups().filter_map(|(path, number)| {
             let sender = senders.number(path);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::{Policy, Rule};
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, MissingCgroup2, hierarchies};
 
 /// The kernel's numbers of control groups, by path.
 pub(super) type GroupNumbers = BTreeMap<String, u64>;
@@ -27,8 +27,36 @@ pub(super) fn present_numbers(policy: &Policy) -> GroupNumbers {
     paths.filter_map(number).collect()
 }
 
+/// The number of no control group.
+const NO_GROUP: u64 = 0;
+
+/// Returns whether a control group is one of those that Unisono makes itself.
+fn is_ours(cgroup: &str) -> bool {
+    cgroup.strip_prefix("/unisono/").is_some_and(|below| !below.is_empty())
+}
+
+/// Makes the control groups below `/unisono` that a policy names, for programs that start in them later
+/// (`unisono queue run`). Without version 2, [`group_positions`] says why they cannot be there.
+pub(super) fn make_own(policy: &Policy) -> Result<(), Error> {
+    let named = policy.rules.iter().filter_map(|rule| rule.matcher.cgroup.as_ref());
+    let mut ours = named.filter(|cgroup| is_ours(cgroup)).peekable();
+    if ours.peek().is_none() {
+        return Ok(());
+    }
+    let all = hierarchies()?;
+    let Some(hierarchy) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else { return Ok(()) };
+    ours.try_for_each(|cgroup| {
+        let path = below(&hierarchy.root, cgroup);
+        fs::create_dir_all(&path).map_err(|source| Error::File {
+            what: "make the control group",
+            path,
+            source,
+        })
+    })
+}
+
 /// Returns the positions of the control groups of a policy. Fails if a group does not exist, unless `known`
-/// has its last number.
+/// has its last number, or the group is one of ours, which are made when the policy is applied.
 pub(super) fn group_positions(
     policy: &Policy,
     senders: &SenderNumbers,
@@ -42,17 +70,22 @@ pub(super) fn group_positions(
     }
     let all = hierarchies()?;
     let Some(hierarchy) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
+        let MissingCgroup2 { reason, remedy } = MissingCgroup2::here();
         return Err(Error::Lacks {
-            what: "the policy matches by control group, and no cgroup2 is mounted: a packet does not say which groups of version 1 \
-                   its sender is in".to_owned(),
-            remedy: "mount it beside them (mount -t cgroup2 none /sys/fs/cgroup/unified) and start the programs in a group there, or \
-                     match by port, address or priority".to_owned(),
+            what: format!(
+                "the policy matches by control group, and {reason} (a packet does not say which groups of version 1 its sender \
+                 is in)"
+            ),
+            remedy: format!(
+                "{remedy}; and start the programs in a group there, or match by port, address or priority"
+            ),
         });
     };
     for (rule, cgroup) in named {
         let directory = below(&hierarchy.root, cgroup);
         let present = fs::metadata(&directory).ok().map(|facts| facts.ino());
-        let Some(number) = present.or_else(|| known.get(cgroup).copied()) else {
+        let ours = is_ours(cgroup).then_some(NO_GROUP);
+        let Some(number) = present.or_else(|| known.get(cgroup).copied()).or(ours) else {
             let first = all.iter().find(|tree| {
                 tree.version == CgroupVersion::V1 && below(&tree.root, cgroup).join("cgroup.procs").exists()
             });

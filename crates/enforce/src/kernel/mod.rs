@@ -493,6 +493,7 @@ impl Backend for Kernel {
         // read only now, under the lock: another command may have changed the device before
         let journal = self.site.journal()?;
         let mut host = self.site.host()?;
+        cgroups::make_own(policy)?;
         let held = self.recovered(&mut host, &journal)?;
         let root = self.root(&mut host, held.is_some())?;
         let (held, root) = match (held, root) {

@@ -208,6 +208,9 @@ impl PageAnswer {
     }
 }
 
+/// The page for a person who opens the address in a browser.
+const INDEX: &str = "<!doctype html><title>unisono</title><a href=\"/metrics\">/metrics</a>\n";
+
 /// Answers scrapes until `is_over` returns true. `text` returns the text of an answer, or the reason why
 /// there is none.
 pub fn serve_scrapes(
@@ -217,6 +220,7 @@ pub fn serve_scrapes(
 ) -> io::Result<()> {
     let page = |request: &PageRequest| match &*request.path {
         "/metrics" => PageAnswer::metrics(text()),
+        "/" => PageAnswer::new("text/html; charset=utf-8", INDEX),
         _ => PageAnswer::not_found("here is /metrics alone"),
     };
     serve_pages(listener, page, is_over)

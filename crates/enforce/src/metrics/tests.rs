@@ -145,7 +145,9 @@ fn a_client_that_says_nothing_holds_up_no_scrape() {
             "{answer}"
         );
         assert!(answer.ends_with("\r\n\r\n# EOF\n"), "{answer}");
-        assert!(ask(&address, "GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        let index = ask(&address, "GET / HTTP/1.0\r\n\r\n");
+        assert!(index.starts_with("HTTP/1.1 200 ") && index.contains("href=\"/metrics\""), "{index}");
+        assert!(ask(&address, "GET /other HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404 "));
         let two = "GET /metrics HTTP/1.1\r\nHost: here\r\nhost: there\r\n\r\n";
         for wrong in [two, "GET /metrics HTTP/1.1\r\n\r\n"] {
             assert!(ask(&address, wrong).starts_with("HTTP/1.1 400 "), "RFC 9112, section 3.2");

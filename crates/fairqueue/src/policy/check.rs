@@ -26,9 +26,14 @@ const CPU_WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
 /// The range of weights for disks: BFQ has weights from 1 to 1000, of which 100 is the default.
 const IO_WEIGHTS: RangeInclusive<f64> = 0.01..=10.0;
 
-pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
+pub(super) fn check(
+    text: &str,
+    written: Written,
+    place: &dyn Fn(Position) -> String,
+) -> Result<Policy, Mistake> {
+    let place_of = |offset| place(Position::at_offset(text, offset));
     let Written { rate, framing, default, classes, cpu, io, disk } = written;
-    let names = names(text, &classes)?;
+    let names = names(&place_of, &classes)?;
     let parents = parents(&classes, &names)?;
     let children = children_of(&classes, &parents);
     let is_leaf = |number: usize| children[number].is_empty();
@@ -72,7 +77,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
             );
         }
     }
-    ceilings_fit(text, rate, &classes, &parents)?;
+    ceilings_fit(&place_of, rate, &classes, &parents)?;
     if let Some(default) = &default {
         default_fits(default, &classes, &names, is_leaf)?;
     }
@@ -95,7 +100,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
         };
         ceilings[id.index()] = class.ceiling.as_ref().map(|ceiling| ceiling.value);
     }
-    let (rules, index) = rules(text, &classes, id)?;
+    let (rules, index) = rules(text, place, &classes, id)?;
     let group_shares = |table, range: &RangeInclusive<f64>, shares: Option<Vec<_>>| {
         shares.map(|shares| check_group_shares(table, range, &shares, &hierarchy, &rules)).transpose()
     };
@@ -145,7 +150,10 @@ fn children_of(classes: &[WrittenClass], parents: &[Option<usize>]) -> Vec<Vec<u
     children
 }
 
-fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str, usize>, Mistake> {
+fn names<'a>(
+    place_of: &dyn Fn(usize) -> String,
+    classes: &'a [WrittenClass],
+) -> Result<HashMap<&'a str, usize>, Mistake> {
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (number, class) in classes.iter().enumerate() {
         let name = class.name.value.as_str();
@@ -155,7 +163,7 @@ fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str,
                 first.max(second),
                 format!(
                     "class `{name}` is there twice, first at {}; names are unique in the whole tree: rename one",
-                    Position::at_offset(text, first.min(second))
+                    place_of(first.min(second))
                 ),
             );
         }
@@ -261,7 +269,7 @@ fn default_fits(
 }
 
 fn ceilings_fit(
-    text: &str,
+    place_of: &dyn Fn(usize) -> String,
     rate: Rate,
     classes: &[WrittenClass],
     parents: &[Option<usize>],
@@ -287,7 +295,7 @@ fn ceilings_fit(
                         "the ceiling {} is over that of `{}` above it (at {}); write at most \"{}\", or leave it out",
                         ceiling.value,
                         classes[parent].name.value,
-                        Position::at_offset(text, above.at),
+                        place_of(above.at),
                         above.value
                     ),
                 );
@@ -315,6 +323,7 @@ fn specs(classes: &[WrittenClass], children: &[Vec<usize>], of: usize) -> Vec<Cl
 /// Returns the rules in the order of the file, and their index. Fails if earlier rules shadow one.
 fn rules(
     text: &str,
+    place: &dyn Fn(Position) -> String,
     classes: &[WrittenClass],
     id: impl Fn(&WrittenClass) -> ClassId,
 ) -> Result<(Vec<Rule>, RuleIndex), Mistake> {
@@ -351,7 +360,7 @@ fn rules(
             };
             let places: Vec<String> = shadows
                 .iter()
-                .map(|rule| format!("{} of `{}` at {}", rule.matcher, name(rule), rule.at))
+                .map(|rule| format!("{} of `{}` at {}", rule.matcher, name(rule), place(rule.at)))
                 .collect();
             let advice = if first.class == id(class) {
                 "take it out"

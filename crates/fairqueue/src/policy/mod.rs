@@ -50,12 +50,14 @@ mod class_change;
 mod dscp;
 mod error;
 mod framing;
+mod guarantees;
 mod index;
 mod mac;
 mod matcher;
 mod read;
 mod shadow;
 mod subscribers;
+mod table_columns;
 mod table_rows;
 mod units;
 
@@ -66,7 +68,8 @@ pub use framing::LinkFraming;
 pub use index::SoleCondition;
 pub use mac::MacAddress;
 pub use matcher::{Facts, IpProtocol, Matcher, Network, NetworkError};
-pub use subscribers::{RateColumns, SubscribersError, SubscribersFile, WithSubscribers};
+pub use subscribers::{SubscribersError, SubscribersFile, WithSubscribers};
+pub use table_columns::RateColumns;
 pub use unisono_text::Position;
 
 use crate::cello::Purpose;
@@ -219,9 +222,14 @@ pub struct SocketClass {
 impl Policy {
     /// Reads and checks a policy. The error names the first mistake, its position and a correction.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        Self::parse_naming(text, &|at| at.to_string())
+    }
+
+    /// Parses a text with lines of several files. `place` names a position for a message about two of them.
+    fn parse_naming(text: &str, place: &dyn Fn(Position) -> String) -> Result<Self, PolicyError> {
         let policy = match text.len() {
             0..=MAX_TEXT => {
-                read::read(text, RowMatches::Read).and_then(|written| check::check(text, written))
+                read::read(text, RowMatches::Read).and_then(|written| check::check(text, written, place))
             }
             long => error::wrong(0, format!("{long} bytes are too many for a policy; at most {MAX_TEXT}")),
         };
@@ -303,31 +311,5 @@ impl Policy {
                 None => class = self.hierarchy.class(class).parent,
             }
         }
-    }
-
-    /// Returns the rate in bits a second that a class gets while all other classes are backlogged: its part,
-    /// by weight, of its parent's guarantee, but no more than its ceiling. The guarantees of a class's
-    /// children never exceed the guarantee of the class, whose ceiling may be less than its share.
-    pub fn guarantee(&self, class: ClassId) -> f64 {
-        if class == ClassId::ROOT {
-            return self.rate.bits_per_second() as f64;
-        }
-        let above = self.guarantee(self.hierarchy.class(class).parent);
-        (above * self.hierarchy.part(class)).min(self.ceiling(class).bits_per_second() as f64)
-    }
-
-    /// Returns the [`guarantee`](Self::guarantee) of every class, by class number. Visits each class once,
-    /// which for many siblings is much cheaper than calling `guarantee` for each of them.
-    pub fn guarantees(&self) -> Vec<f64> {
-        let mut guarantees = vec![self.rate.bits_per_second() as f64; self.hierarchy.classes().count()];
-        for (id, class) in self.hierarchy.classes() {
-            let weight = |child: &ClassId| self.hierarchy.class(*child).weight.to_f64();
-            let all: f64 = class.children.iter().map(weight).sum();
-            for child in &class.children {
-                let ceiling = self.ceiling(*child).bits_per_second() as f64;
-                guarantees[child.index()] = (guarantees[id.index()] * (weight(child) / all)).min(ceiling);
-            }
-        }
-        guarantees
     }
 }

@@ -7,8 +7,8 @@
 //! Name,Addresses,Rate,Ceiling,Parent
 //! smith,"100.64.1.17, 2001:db8:1:17::/64",5mbit,50mbit,tower1
 //! ```
-//! The columns may come in any order; others are ignored. The names of LibreQoS's `ShapedDevices.csv` are
-//! known, too; there, rates are numbers of Mbit/s. Rows with the same name are devices of one subscriber.
+//! The columns may come in any order. The names of LibreQoS's `ShapedDevices.csv` are known, too; there,
+//! rates are numbers of Mbit/s. Rows with the same name are devices of one subscriber.
 //!
 //! A row becomes a class of a policy's text, so that a policy with its subscribers is an ordinary policy
 //! ([`SubscribersFile::insert`]). A subscriber's weight is the guaranteed rate in Mbit/s. The guarantees hold
@@ -16,9 +16,10 @@
 //!
 //! Cost: some microseconds a row.
 
-use super::error::{Mistake, meant, wrong};
+use super::error::{Mistake, wrong};
 use super::matcher::Network;
 use super::read::{CLASS_LINES, HEADING, is_name, write_class};
+use super::table_columns::{RateColumns, TableColumn, columns};
 use super::table_rows::rows;
 use super::{Policy, PolicyError};
 use crate::hierarchy::ClassId;
@@ -35,14 +36,6 @@ pub(super) const MBIT: f64 = 1e6;
 /// The part by which a guarantee may be below its rate, because weights are rounded.
 const ROUNDING: f64 = 1e-6;
 
-/// Which columns of a table with both have the rates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum RateColumns {
-    #[default]
-    Download,
-    Upload,
-}
-
 /// The key `subscribers` of a policy's text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubscribersFile {
@@ -57,6 +50,8 @@ pub struct SubscribersFile {
 #[derive(Clone, Debug)]
 pub struct WithSubscribers {
     text: String,
+    /// The table's file, as the policy names it.
+    file: String,
     /// The line of the text with the first subscriber.
     first_line: usize,
     /// The subscribers, in the order of their lines.
@@ -142,7 +137,7 @@ impl SubscribersFile {
             let weight = minimum.map(|rate| rate.bits_per_second() as f64 / MBIT);
             write_class(&mut whole, name, weight, *ceiling, parent, networks);
         }
-        Ok(WithSubscribers { text: whole, first_line, rows })
+        Ok(WithSubscribers { text: whole, file, first_line, rows })
     }
 }
 
@@ -154,7 +149,11 @@ impl WithSubscribers {
         let in_row = |row: &Subscriber, what| {
             SubscribersError::InTable(PolicyError { at: Position { line: row.line, column: 1 }, what })
         };
-        let policy = Policy::parse(&self.text).map_err(|error| match row(error.at.line) {
+        let place = |at: Position| match row(at.line) {
+            Some(row) => format!("{}:{}", self.file, row.line),
+            None => format!("{at} of the policy"),
+        };
+        let policy = Policy::parse_naming(&self.text, &place).map_err(|error| match row(error.at.line) {
             Some(row) => in_row(row, format!("`{}`: {}", row.name, error.what)),
             None => SubscribersError::InPolicy(error),
         })?;
@@ -192,37 +191,6 @@ pub(super) fn broken_promise(
     })
 }
 
-/// The columns that are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum TableColumn {
-    Name,
-    Addresses,
-    Minimum,
-    Ceiling,
-    Parent,
-}
-
-impl TableColumn {
-    fn named(name: &str, rates: RateColumns) -> Option<Self> {
-        let direction = match rates {
-            RateColumns::Download => "download",
-            RateColumns::Upload => "upload",
-        };
-        Some(match name.trim().to_ascii_lowercase().replace('_', " ").as_str() {
-            "name" | "circuit id" => Self::Name,
-            "address" | "addresses" | "ip" | "ipv4" | "ipv6" => Self::Addresses,
-            "rate" | "guaranteed" => Self::Minimum,
-            "ceiling" => Self::Ceiling,
-            "parent" | "parent node" => Self::Parent,
-            other => match other.strip_prefix(direction)?.trim() {
-                "min" | "min mbps" => Self::Minimum,
-                "max" | "max mbps" => Self::Ceiling,
-                _ => return None,
-            },
-        })
-    }
-}
-
 fn read_table(table: &str, rates: RateColumns) -> Result<Vec<Subscriber>, Mistake> {
     let rows = rows(table)?;
     let mut rows = rows.into_iter();
@@ -232,15 +200,7 @@ fn read_table(table: &str, rates: RateColumns) -> Result<Vec<Subscriber>, Mistak
             "the table is empty; its first line names the columns, such as Name,Addresses,Rate,Ceiling,Parent",
         );
     };
-    let columns: Vec<Option<TableColumn>> =
-        head.iter().map(|(_, name)| TableColumn::named(name, rates)).collect();
-    for (column, name) in [(TableColumn::Name, "Name"), (TableColumn::Addresses, "Addresses")] {
-        if !columns.contains(&Some(column)) {
-            let known: Vec<&str> = head.iter().map(|(_, name)| name.as_str()).collect();
-            let hint = if head.len() == 1 { "; columns are separated by commas" } else { "" };
-            return wrong(head_at, format!("there is no column `{name}`; {}{hint}", meant(name, &known)));
-        }
-    }
+    let columns = columns(head_at, &head, rates)?;
     let mut subscribers: Vec<Subscriber> = Vec::new();
     let (mut names, mut owners) = (HashMap::<String, usize>::new(), HashMap::<Network, usize>::new());
     let mut line = LineCursor { text: table, passed: 0, line: 1 };
@@ -496,9 +456,26 @@ mod tests {
             ("", "1:1: the table is empty"),
             (
                 "Name;Addresses\n",
-                "1:1: there is no column `Name`; expected one of Name;Addresses; columns are separated",
+                "1:1: the columns are separated by semicolons; separate them by commas",
             ),
-            ("Nme,Addresses\n", "1:1: there is no column `Name`; did you mean `Nme`?"),
+            ("name\taddresses\n", "1:1: the columns are separated by tabs"),
+            ("Name\n", "1:1: there is no column `Addresses`; the table has Name"),
+            ("Nme,Addresses\n", "1:1: unknown column `Nme`; did you mean `Name`?"),
+            (
+                "Name,Addresses,Rates\na,10.0.0.1,5\n",
+                "1:16: unknown column `Rates`; did you mean `Rate`?",
+            ),
+            ("name,addresses,ceilling\n", "1:16: unknown column `ceilling`; did you mean `Ceiling`?"),
+            (
+                "Name,Addresses,Download\n",
+                "1:16: unknown column `Download`; expected one of Name, Addresses, Rate, Ceiling, Parent, Comment, or a \
+                 column of LibreQoS, such as Download Max Mbps",
+            ),
+            (
+                "Circuit ID,IPv4,Downlod Max Mbps\n",
+                "1:17: unknown column `Downlod Max Mbps`; did you mean `Download Max Mbps`?",
+            ),
+            ("Name,Addresses,Rate,Guaranteed\n", "1:21: `Guaranteed` repeats an earlier column"),
             ("Name,Addresses\n\na,10.0.0.1\nb\n", "4:1: 1 fields in a table of 2 columns"),
             ("Name,Addresses\na,10.0.0.300\n", "2:3: address: `10.0.0.300` is no address"),
             ("Name,Addresses\na,10.0.0.9-10.0.0.1\n", "2:3: \"10.0.0.9-10.0.0.1\" is no range"),
@@ -517,7 +494,14 @@ mod tests {
                 "Name,Addresses,Parent\na,10.0.0.1,tower2\n",
                 "2:1: `a`: parent: there is no class `tower2`; did you mean `tower1`?",
             ),
-            ("Name,Addresses\na,10.0.0.0/8\nb,10.0.0.1\n", "3:1: `b`: this match is shadowed"),
+            (
+                "Name,Addresses\na,10.0.0.0/8\nb,10.0.0.1\n",
+                "3:1: `b`: this match is shadowed: all its packets go to { address = \"10.0.0.0/8\" } of `a` at s.csv:2; move",
+            ),
+            (
+                "Name,Addresses,Ceiling,Parent\na,10.0.0.1,300,tower1\n",
+                "2:1: `a`: the ceiling 300mbit is over that of `tower1` above it (at 5:11 of the policy)",
+            ),
             (
                 "Name,Addresses,Rate,Ceiling\na,10.0.0.1,9mbit,5mbit\n",
                 "2:1: the guaranteed rate 9mbit is above the ceiling",

@@ -8,6 +8,7 @@
 use super::scratch::words;
 use super::{OUTSIDE_REMEDY, ProbedHost, TrialFinding};
 use crate::affinity::Tid;
+use crate::cgroup::MissingCgroup2;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,10 +50,10 @@ pub(super) fn v2(host: &ProbedHost) -> TrialFinding {
             TrialFinding::found(format!("at {}, controllers: {controllers}", mount.display()))
         }
         None if let Some(reason) = hidden(host) => TrialFinding::undecided(reason, OUTSIDE_REMEDY),
-        None => TrialFinding::missing(
-            "no cgroup2 file system is mounted",
-            "mount -t cgroup2 none /sys/fs/cgroup/unified as root; gangs by freezing need it",
-        ),
+        None => {
+            let MissingCgroup2 { reason, remedy } = MissingCgroup2::below(&host.root);
+            TrialFinding::missing(reason, format!("{remedy} (as root); gangs by freezing need it"))
+        }
     }
 }
 
@@ -271,6 +272,6 @@ mod tests {
     #[test]
     fn without_a_v2_mount_freezing_says_so() {
         let root = FakeRoot::with("no-v2", &[("proc/self/mounts", "proc /proc proc rw 0 0\n")]);
-        assert_eq!(v2_freeze(&root.0).reason.as_deref(), Some("no cgroup2 file system is mounted"));
+        assert_eq!(v2_freeze(&root.0).reason.as_deref(), Some("no cgroup2 is mounted"));
     }
 }

@@ -15,6 +15,7 @@
 //! Reference: cgroups(7); Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 
 mod hierarchy;
+mod missing;
 mod mover;
 
 use crate::affinity::Tid;
@@ -26,6 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use hierarchy::{CgroupHierarchy, CgroupVersion, hierarchies, hierarchies_below};
+pub use missing::MissingCgroup2;
 pub use mover::{MovedProcess, ProcessMover};
 
 #[derive(Debug, thiserror::Error)]

@@ -176,14 +176,13 @@ proptest! {
 }
 
 #[test]
-fn a_class_is_sure_of_no_more_than_its_ceiling() {
+fn a_class_is_sure_of_no_more_than_its_ceiling_and_its_siblings_get_the_rest() {
     let text = "rate = \"100mbit\"\ndefault = \"rest\"\n[class.low]\nceiling = \"10mbit\"\n[class.other]\n";
     let engine =
         Engine::<()>::new(Policy::parse(text).expect("it is sound"), EngineDiscipline::Fair).expect("sound");
     let sure: Vec<(String, f64)> =
         engine.live().into_iter().map(|class| (class.name, class.guarantee.round())).collect();
-    let third = (1e8_f64 / 3.0).round();
-    assert_eq!(sure, [("low".into(), 1e7), ("other".into(), third), ("rest".into(), third)]);
+    assert_eq!(sure, [("low".into(), 1e7), ("other".into(), 4.5e7), ("rest".into(), 4.5e7)]);
 }
 
 #[test]

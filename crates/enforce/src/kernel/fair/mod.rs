@@ -16,7 +16,7 @@
 mod change;
 mod figures;
 
-use super::cgroups::GroupNumbers;
+use super::cgroups::{self, GroupNumbers};
 use super::discipline::{self, Attached, KIND, LoadedDiscipline, PRIORITIES, Setup};
 use super::saved::{self, Root, root_qdisc};
 use super::site::{HostDevice, KernelBackend, KernelSite};
@@ -261,6 +261,7 @@ impl Backend for FairQueue {
         let journal = self.site.journal()?;
         // read only now, under the lock: another command may have changed the device before
         let mut host = self.site.host()?;
+        cgroups::make_own(policy)?;
         let held = self.recovered(&mut host, &journal)?;
         if let Some(held) = &held {
             self.check_policy(&host, policy)?;
@@ -383,8 +384,8 @@ fn setup<'a>(policy: &'a Policy, room: &'a [u64]) -> Setup<'a> {
 /// Returns the most bytes in each class, unless the policy limits them.
 fn rooms(policy: &Policy) -> Vec<u64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
-    let room = |class| ((policy.guarantee(class) / 8.0 * QUEUE_NS / 1e9) as u64).max(MIN_ROOM);
-    policy.hierarchy.classes().map(|(id, _)| room(id)).collect()
+    let room = |guarantee: f64| ((guarantee / 8.0 * QUEUE_NS / 1e9) as u64).max(MIN_ROOM);
+    policy.guarantees().into_iter().map(room).collect()
 }
 
 fn wanted(policy: &Policy, senders: &SenderNumbers, major: u16) -> Result<LoadedPolicy, Error> {

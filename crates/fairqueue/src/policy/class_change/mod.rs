@@ -162,7 +162,7 @@ impl TermsChange {
             .collect();
         // the user knows this class, and hears of it first
         promised.sort_by_key(|(name, _)| *name != self.class);
-        let classes = check::check(&text, written).map_err(place)?;
+        let classes = check::check(&text, written, &|at| at.to_string()).map_err(place)?;
         let hierarchy = &classes.hierarchy;
         let found = hierarchy.find(&self.class).filter(|class| *class != ClassId::ROOT);
         let is_as_wanted = |class: &ClassId| {
@@ -201,7 +201,7 @@ impl TermsChange {
     /// Says why a text has no place for the terms of the class.
     fn not_found(&self, text: &str) -> String {
         let name = &self.class;
-        let policy = read(text, RowMatches::Skipped).and_then(|written| check::check(text, written));
+        let policy = read(text, RowMatches::Skipped).and_then(|written| check::check(text, written, &|at| at.to_string()));
         let Ok(policy) = policy else {
             return format!(
                 "the policy in force cannot be read, so `{name}` cannot be found; apply it again"
