@@ -179,8 +179,9 @@ impl Raw {
     }
 
     /// Sends bytes; a connection closed by the broker is no failure here.
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
-        let _ = self.socket.write_all(bytes);
+    /// Returns whether the kernel took the bytes.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
+        self.socket.write_all(bytes).is_ok()
     }
 
     /// Returns the next packet: its first byte, and the body behind its length.
