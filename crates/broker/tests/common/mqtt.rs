@@ -179,9 +179,12 @@ impl Raw {
     }
 
     /// Sends bytes; a connection closed by the broker is no failure here.
-    /// Returns whether the kernel took the bytes.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
-        self.socket.write_all(bytes).is_ok()
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let _ = self.try_send(bytes);
+    }
+
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.socket.write_all(bytes)
     }
 
     /// Returns the next packet: its first byte, and the body behind its length.
