@@ -102,7 +102,7 @@ fn table(limits: &Limits, width: usize) -> String {
             continue;
         }
         let _ = write!(text, "\n{}", facts.trim_end());
-        for part in fold(&line.why, width.saturating_sub(REASON)).lines() {
+        for part in fold(line.why, width.saturating_sub(REASON)).lines() {
             let _ = write!(text, "\n{:REASON$}{part}", "");
         }
     }
