@@ -185,6 +185,23 @@ class Events(WithBroker):
         supplier.try_publish()
         self.assertGreater(len(supplier.rejected()), 20000)
 
+    def test_a_window_and_a_queue_of_one_give_the_newest_event(self):
+        supplier = self.publisher("pose", reliable=True)
+        consumer = self.subscriber("pose", acknowledge=60, window=1, queue=1, on_notice=lambda notice: None)
+        supplier.try_publish("an old one")
+        old = consumer.next_event(20)
+        for number in range(200):
+            supplier.try_publish(str(number))
+        old.acknowledge()
+        self.assertEqual((old.text(), consumer.next_event(20).text()), ("an old one", "199"))
+        with self.assertRaisesRegex(unisono.BadArgument, "need acknowledge"):
+            self.subscriber("pose", window=1)
+        with self.assertRaisesRegex(unisono.Refused, "of the whole"):
+            self.subscriber("pose", period=1e-6, execution=2e-6, due=1e-6)
+        with self.assertRaisesRegex(unisono.BadArgument, "together"):
+            self.subscriber("pose", period=1)
+        self.subscriber("pose", group="g", linger=60)
+
     def test_what_is_acknowledged_does_not_come_again(self):
         supplier = self.publisher("jobs", reliable=True)
         consumer = self.subscriber("jobs", group="workers", acknowledge=0.02)

@@ -51,6 +51,13 @@ class Subscriber:
         best_effort: bool = False,
         last: int = 0,
         acknowledge: Optional[float] = None,
+        attempts: int = 16,
+        window: int = 64,
+        linger: Optional[float] = None,
+        period: Optional[float] = None,
+        execution: float = 1e-6,
+        due: Optional[float] = None,
+        largest: int = 65536,
         together: Optional[str] = None,
         within: Optional[float] = None,
         every: Optional[float] = None,
@@ -80,6 +87,12 @@ class Subscriber:
         last: the number of events that a topic must keep for late subscribers, or the subscription does not get it. All
             kept events arrive, also if there are more; they have no deadline, so `late` does not apply to them
         acknowledge: the seconds after which an event that was not acknowledged is delivered again
+        attempts, window: with `acknowledge`, how often an event is delivered at most, and how many events may be
+            delivered and not acknowledged. `acknowledge=60, window=1, queue=1`: the newest event, each time
+        linger: the seconds for which the queue of a group stays after its last consumer has gone
+        period, execution, due, largest: a reservation: events of at most `largest` bytes come at least `period` seconds
+            apart, the delivery of one takes the broker at most `execution` seconds, and each is delivered within `due`
+            seconds; the broker refuses what it cannot guarantee
         together, within: one event of each topic, all within `within` seconds, makes one delivery: "all": in any order;
             "sequence": in the order of `topics`
         every, silence: a notice each `every` seconds; a notice when no event came for `silence` seconds
@@ -113,9 +126,18 @@ class Subscriber:
         if best_effort:
             spec["best_effort"] = True
         named = {"class": policy_class, "group": group}
-        times = {"every_ns": every, "silence_ns": silence}
+        times = {"every_ns": every, "silence_ns": silence, "linger_ns": linger}
         spec.update({key: value for key, value in named.items() if value is not None})
         spec.update({key: nanos(value) for key, value in times.items() if value is not None})
+        if acknowledge is not None and "again" not in spec:
+            spec["again"] = {"after_ns": nanos(acknowledge), "attempts": attempts, "window": window}
+        elif acknowledge is None and (attempts, window) != (16, 64):
+            raise BadArgument("attempts and window need acknowledge, the time after which an event comes again")
+        if (period is None) != (due is None):
+            raise BadArgument("period and due make a reservation together")
+        if period is not None and due is not None:
+            spec["reserve"] = {"period_ns": nanos(period), "deadline_ns": nanos(due), "largest": largest}
+            spec["execution_ns"] = nanos(execution)
         if resume is not None:
             spec["resume"] = {"name": resume} if after is None else {"name": resume, "after": after}
         elif after is not None:

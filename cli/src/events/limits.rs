@@ -1,5 +1,7 @@
 //! The limits of a broker: options that set them, and the table that explains them.
 
+use crate::columns::fold;
+use crate::live_view::table_width;
 use crate::{machine_output, output};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -74,19 +76,49 @@ fn count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| "write a number from 1 to 10000000".to_owned())
 }
 
+/// The indentation of a reason that does not fit beside its limit.
+const REASON: usize = 4;
+
 /// Prints the limits as a table, or as JSON.
 pub(super) fn print(limits: &Limits, json: bool) -> anyhow::Result<ExitCode> {
-    let lines = limits.lines();
     if json {
+        let lines = limits.lines();
         output::answer(&machine_output::json("unisono-events-limits-1", &json!({ "limits": lines }))?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    output::answer(&table(limits, table_width()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A reason that does not fit beside its limit is in lines below it.
+fn table(limits: &Limits, width: usize) -> String {
     let mut text = format!("{:<22} {:>16}  {:<19} {}", "limit", "value", "option", "reason");
-    for line in lines {
+    for line in limits.lines() {
         let value = format!("{} {}", line.value, line.unit);
         let (value, option) = (value.trim_end(), line.option.unwrap_or("-"));
-        let _ = write!(text, "\n{:<22} {value:>16}  {option:<19} {}", line.name, line.why);
+        let facts = format!("{:<22} {value:>16}  {option:<19}", line.name);
+        if facts.len() + 1 + line.why.len() <= width {
+            let _ = write!(text, "\n{facts} {}", line.why);
+            continue;
+        }
+        let _ = write!(text, "\n{}", facts.trim_end());
+        for part in fold(line.why, width.saturating_sub(REASON)).lines() {
+            let _ = write!(text, "\n{:REASON$}{part}", "");
+        }
     }
-    output::answer(&text)?;
-    Ok(ExitCode::SUCCESS)
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_of_the_limits_fits_a_terminal_and_loses_no_word() {
+        let limits = Limits::default();
+        let (narrow, wide) = (table(&limits, 80), table(&limits, usize::MAX));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        assert!(narrow.split_whitespace().eq(wide.split_whitespace()), "{narrow}");
+        assert_eq!(wide.lines().count(), 1 + limits.lines().len());
+    }
 }

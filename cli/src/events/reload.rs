@@ -30,7 +30,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let report = args.broker.client()?.reload().map_err(in_words)?;
+    let client = args.broker.client().map_err(|error| match error.downcast::<Failure>() {
+        Ok(Failure::Host(text)) => Failure::Host(format!(
+            "{text}; a broker that listens at no path (serve --listen PATH) reads its files again after kill -HUP PID"
+        ))
+        .into(),
+        Ok(other) => other.into(),
+        Err(other) => other,
+    });
+    let report = client?.reload().map_err(in_words)?;
     if args.json {
         output::answer(&machine_output::json("unisono-events-reload-1", &report)?)?;
         return Ok(if report.refused.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS });

@@ -5,7 +5,7 @@
 //! connection to the broker. A thread whose command has finished wakes the main thread through a pair of
 //! sockets.
 
-use super::show;
+use super::show::{self, PastEvent};
 use crate::output;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd;
@@ -82,7 +82,7 @@ pub(super) fn serve(
         }
         let takes = running < flags.reply_jobs && !all_came && left != Some(Duration::ZERO);
         if takes && let Some(reception) = client.receive(Some(Duration::ZERO))? {
-            if !output::is_read(&show::line(&reception, course.json)?)? {
+            if !output::is_read(&show::line(&reception, course.json, PastEvent::Retained)?)? {
                 return Ok(answered);
             }
             match reception {

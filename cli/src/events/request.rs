@@ -1,7 +1,7 @@
 //! `unisono events request`: publishes a request and waits for its reply.
 
 use super::flags::{BrokerFlag, EventFlags, StayFlags, in_words};
-use super::show;
+use super::show::{self, PastEvent};
 use crate::completions;
 use crate::output;
 use clap_complete::engine::ArgValueCandidates;
@@ -48,6 +48,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let topic = client.advertise(&Advertisement::new(&args.topic)).map_err(in_words)?;
     let draft = args.event.draft(args.payload.as_bytes());
     let reply = client.request(topic, draft, args.timeout).map_err(in_words)?;
-    output::answer(&show::line(&Reception::Event(reply), args.json)?)?;
+    output::answer(&show::line(&Reception::Event(reply), args.json, PastEvent::Retained)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -458,6 +458,9 @@ impl ServePlan<'_> {
             let _over = SetOnDrop(&is_over);
             if let Some(predecessor) = predecessor {
                 predecessor.end();
+                if !quiet {
+                    eprintln!("took over: the broker that served there has ended");
+                }
             }
             service.ready();
             server.serve(&|| {

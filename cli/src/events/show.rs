@@ -7,13 +7,23 @@ use std::fmt::Write as _;
 use unisono_events_client::{
     ConsumerStatistics, FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now,
 };
+use unisono_text::counted;
+
+/// The origin of an event that was published before its subscription began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PastEvent {
+    /// Its topic keeps it for late subscribers.
+    Retained,
+    /// The log has it.
+    Logged,
+}
 
 /// Returns one line for a received event or notice. In words, control characters are escaped, because a
 /// publisher could otherwise control the reader's terminal with them; JSON has its own escapes.
-pub(super) fn line(reception: &Reception, as_json: bool) -> serde_json::Result<String> {
+pub(super) fn line(reception: &Reception, as_json: bool, past: PastEvent) -> serde_json::Result<String> {
     match as_json {
         true => machine_output::json("unisono-events-received-1", &received_as_json(reception)?),
-        false => Ok(escaped(received_in_words(reception))),
+        false => Ok(escaped(received_in_words(reception, past))),
     }
 }
 
@@ -50,9 +60,9 @@ fn received_as_json(reception: &Reception) -> serde_json::Result<Value> {
     })
 }
 
-fn received_in_words(reception: &Reception) -> String {
+fn received_in_words(reception: &Reception, past: PastEvent) -> String {
     match reception {
-        Reception::Event(event) => event_in_words(event),
+        Reception::Event(event) => event_in_words(event, past),
         Reception::Notice { topic, notice, .. } => {
             format!("({}{notice})", topic.as_ref().map(|topic| format!("{topic}: ")).unwrap_or_default())
         }
@@ -64,7 +74,7 @@ fn received_in_words(reception: &Reception) -> String {
     }
 }
 
-fn event_in_words(event: &ReceivedEvent) -> String {
+fn event_in_words(event: &ReceivedEvent, past: PastEvent) -> String {
     let mut text = format!("{} #{}", event.topic, event.sequence);
     if let Some(key) = &event.key {
         let _ = write!(text, " [{key}]");
@@ -72,7 +82,8 @@ fn event_in_words(event: &ReceivedEvent) -> String {
     for (name, value) in event.fields.iter() {
         let _ = write!(text, " {name}={}", value_as_json(value));
     }
-    for (is, word) in [(event.late, "late"), (event.retained, "retained"), (event.repeated > 0, "repeated")] {
+    let past = if past == PastEvent::Logged { "logged" } else { "retained" };
+    for (is, word) in [(event.late, "late"), (event.retained, past), (event.repeated > 0, "repeated")] {
         if is {
             let _ = write!(text, " {word}");
         }
@@ -187,11 +198,11 @@ pub(super) fn counters(statistics: &Statistics, width: usize) -> String {
     let mut text = columns::lines("consumer", &names, columns, width) + "\n";
     let _ = writeln!(
         text,
-        "{} programs, {} requests refused{}, {} programs sent away{}",
-        statistics.clients,
+        "{}, {} refused{}, {} sent away{}",
+        counted(statistics.clients, "program"),
         statistics.refused,
         refusals(statistics),
-        statistics.sent_away,
+        counted(statistics.sent_away, "program"),
         missed_topics(statistics)
     );
     text

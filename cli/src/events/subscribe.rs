@@ -2,7 +2,7 @@
 
 use super::flags::{BrokerFlag, DirectChoice, ReconnectFlag, StayFlags, in_words};
 use super::reply::{self, ReplyCourse, ReplyFlags};
-use super::show;
+use super::show::{self, PastEvent};
 use crate::completions;
 use crate::flags::one_of;
 use crate::output;
@@ -304,6 +304,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Prints events until `--count` of them have arrived, or the timeout has expired.
 fn show_events(args: &Args, client: &mut Client) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
+    let past = if args.resume.is_some() { PastEvent::Logged } else { PastEvent::Retained };
     let mut events = 0;
     while args.count.is_none_or(|count| events < count) {
         let left = args.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
@@ -315,7 +316,7 @@ fn show_events(args: &Args, client: &mut Client) -> anyhow::Result<ExitCode> {
                 None => Ok(ExitCode::SUCCESS),
             };
         };
-        if !output::is_read(&show::line(&reception, args.json)?)? {
+        if !output::is_read(&show::line(&reception, args.json, past)?)? {
             break;
         }
         if let Reception::Event(event) = &reception {

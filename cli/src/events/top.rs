@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use unisono_events_client::{ConsumerStatistics, Statistics};
+use unisono_text::counted;
 
 /// Watch each consumer: rates, drops, missed deadlines, waiting events
 ///
@@ -22,13 +23,21 @@ use unisono_events_client::{ConsumerStatistics, Statistics};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events top
-  unisono events top --once --json")]
+  unisono events top --once --json
+  unisono events top --topics --once
+      the topics, with the events of each")]
 pub(crate) struct Args {
     #[command(flatten)]
     view: LiveViewFlags,
     /// JSON Lines: the broker's counters, with rates of consumers and topics
     #[arg(long)]
     json: bool,
+    /// Show topics in place of consumers: events per second, events since the broker began, missed deadlines
+    ///
+    /// A topic is listed once an event was published on it. With permissions these are topics to which the
+    /// program may subscribe.
+    #[arg(long, conflicts_with = "json")]
+    topics: bool,
     #[command(flatten)]
     table: CsvFlag,
     #[command(flatten)]
@@ -51,7 +60,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let now = client.statistics()?;
         let text = match output {
             TableForm::Json => machine_output::json("unisono-events-top-1", &as_json(&now, &earlier)?)?,
+            TableForm::Csv if args.topics => machine_output::csv(&topics(&now, &earlier))?,
             TableForm::Csv => machine_output::csv(&consumers(&now, &earlier)?)?,
+            TableForm::Text if args.topics => topic_table(&now, &earlier, width),
             TableForm::Text => table(&now, &earlier, width),
         };
         earlier = now;
@@ -114,12 +125,47 @@ fn consumers(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Vec<V
     rates(now, earlier).iter().map(with_rates).collect()
 }
 
+/// Returns the counters and the rate of each topic, the busiest first.
+fn topics(now: &Statistics, earlier: &Statistics) -> Vec<Value> {
+    let nanos = now.at_ns.saturating_sub(earlier.at_ns);
+    let mut topics: Vec<_> = now.published_by_topic.iter().collect();
+    topics.sort_by(|(one, few), (other, many)| many.cmp(few).then(one.cmp(other)));
+    let row = |(topic, published): (&String, &u64)| {
+        let before = earlier.published_by_topic.get(topic).copied().unwrap_or_default();
+        json!({
+            "topic": topic, "published_per_s": per_second(*published, before, nanos), "published": published,
+            "missed": now.missed_by_topic.get(topic).copied().unwrap_or_default(),
+        })
+    };
+    topics.into_iter().map(row).collect()
+}
+
+fn topic_table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
+    let rows = topics(now, earlier);
+    let names: Vec<String> =
+        rows.iter().map(|row| row["topic"].as_str().unwrap_or_default().to_owned()).collect();
+    let column = |rank, head, cell: &dyn Fn(&Value) -> String| Column {
+        rank,
+        width: 12,
+        head,
+        cells: rows.iter().map(cell).collect(),
+    };
+    let columns = vec![
+        column(0, "published/s", &|row| {
+            format!("{:.0}", row["published_per_s"].as_f64().unwrap_or_default())
+        }),
+        column(1, "published", &|row| row["published"].to_string()),
+        column(2, "missed", &|row| row["missed"].to_string()),
+    ];
+    columns::lines("topic", &names, columns, width)
+}
+
 fn table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
     let nanos = now.at_ns.saturating_sub(earlier.at_ns);
     let mut text = format!(
-        "{} programs, {} paths, {} refused{}, {} sent away\n",
-        now.clients,
-        now.paths,
+        "{}, {}, {} refused{}, {} sent away\n",
+        counted(now.clients, "program"),
+        counted(now.paths, "path"),
         now.refused,
         show::refusals(now),
         now.sent_away
@@ -195,6 +241,18 @@ mod tests {
             ..ConsumerStatistics::default()
         };
         Statistics { at_ns, consumers: delivered.iter().map(consumer).collect(), ..Statistics::default() }
+    }
+
+    #[test]
+    fn topics_are_listed_with_their_rates_and_the_busiest_is_first() {
+        let reading = |at_ns, counts: &[(&str, u64)]| Statistics {
+            at_ns,
+            published_by_topic: counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            ..Statistics::default()
+        };
+        let text = topic_table(&reading(2_000_000_000, &[("a", 4), ("b", 10)]), &reading(0, &[("b", 6)]), 80);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1..], [["b", "2", "10", "0"], ["a", "2", "4", "0"]]);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The broker's counters: for each consumer or group, for departed consumers, for each topic, for each reason
 //! of a refusal.
 
-use crate::common::{event, with_broker};
+use crate::common::bench::{BrokerBench, Comes};
+use crate::common::{broker, event, with_broker};
 use std::time::Duration as StdDuration;
 use unisono_events_client::{
     Advertisement, Client, ClientOptions, EventDraft, InterestSpec, ReservedTime, Statistics,
     SubscriptionSpec, WhenLate, now,
 };
+use unisono_events_wire::{Frame, Greeting};
 
 fn statistics(client: &mut Client) -> Statistics {
     client.statistics().expect("the broker is there")
@@ -21,6 +23,20 @@ fn until(client: &mut Client, is_so: impl Fn(&Statistics) -> bool) -> Statistics
         }
         std::thread::sleep(StdDuration::from_millis(1));
     }
+}
+
+#[test]
+fn the_number_of_refusals_is_the_sum_of_their_reasons() {
+    let mut broker = broker();
+    broker.count_tls_failure();
+    let told = broker.statistics(now());
+    assert_eq!((told.refused, told.refusals["tls"]), (1, 1));
+    let mut bench = BrokerBench::with_rules("[[allow]]\nwho = [\"*\"]\n", &["one"]);
+    let stranger = bench.connect(Comes::Anonymous, false);
+    bench.say(stranger, &Frame::Hello(Greeting::default()));
+    assert!(bench.bye(stranger).expect("it has no token").contains("no token came"));
+    let told = bench.broker.statistics(bench.now);
+    assert_eq!((told.refused, told.refusals["token"]), (1, 1));
 }
 
 #[test]

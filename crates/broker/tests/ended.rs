@@ -111,3 +111,19 @@ fn messages_of_an_mqtt_client_that_has_gone_wait_for_room() {
         });
     }
 }
+
+#[test]
+fn a_client_that_sends_a_packet_too_large_reads_why_and_no_reset_overtakes_that() {
+    with_broker(|at| {
+        for round in 0..20 {
+            let mut large = Raw::connect(at.mqtt, V5, &format!("large-{round}"));
+            let packet = [&[0x32, 0xC5, 0x96, 0xB1, 0x02, 0, 1, b'a', 0, 1, 0][..], &[0; 4_999_999]].concat();
+            // a library that cannot send does not look for a reason
+            large.try_send(&packet).expect("the broker reads it");
+            assert!(matches!(large.packet(), (0xE0, body) if body[0] == 0x95));
+            assert!(large.ends());
+        }
+        let told = at.client().statistics().expect("the broker is there");
+        assert_eq!((told.refused, told.refusals["size"], told.sent_away), (20, 20, 20));
+    });
+}

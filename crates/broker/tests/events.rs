@@ -11,7 +11,7 @@ use unisono_broker::{Exposure, ServeError, Server};
 use unisono_eventchannel::FieldSet;
 use unisono_events_client::{
     Advertisement, AgainSpec, ChannelWait, Client, Error, EventDraft, InterestSpec, KeptHistory, NoticeText,
-    PartRule, Reception, ReservedTime, SubscriptionSpec, TogetherSpec, WhenFull, now,
+    PartRule, Reception, ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WhenFull, now,
 };
 use unisono_linux::clock::Duration;
 
@@ -150,7 +150,25 @@ fn what_is_refused_says_why_to_the_one_who_asked_and_nobody_else_notices() {
         consumer.subscribe(&narrow).expect("it fits");
         assert!(client.try_publish(topic, &EventDraft::new(b"good")).is_ok());
         assert_eq!(*event(&mut consumer).payload.bytes(), *b"good");
-        assert_eq!(client.statistics().expect("an answer").refused, 6);
+        let resumes = SubscriptionSpec {
+            resume: Some(ResumeSpec { name: "me".to_owned(), after: None, forget: false }),
+            ..SubscriptionSpec::new("a")
+        };
+        assert!(refused(client.subscribe(&resumes).map(|_| ())).contains("keeps no log"));
+        let lossy = SubscriptionSpec { best_effort: true, reliable: true, ..SubscriptionSpec::new("a") };
+        assert!(refused(client.subscribe(&lossy).map(|_| ())).contains("leave out one of the two"));
+        let told = client.statistics().expect("an answer");
+        let reasons = [
+            ("admission", 1),
+            ("deadline", 2),
+            ("filter", 1),
+            ("log", 1),
+            ("offered", 1),
+            ("request", 1),
+            ("topic", 1),
+        ];
+        assert_eq!(told.refusals, reasons.map(|(name, count)| (name.to_owned(), count)).into());
+        assert_eq!(told.refused, 8);
     });
 }
 

@@ -35,6 +35,8 @@ pub enum NameError {
     TooDeep { levels: usize },
     #[error("`{text}`: column {column}: a name has no NUL character")]
     Nul { text: String, column: usize },
+    #[error("`{text}`: column {column}: `#` stands for all further levels, so it has to be the last one")]
+    NotLast { text: String, column: usize },
     #[error(
         "`{text}`: column {column}: `{wildcard}` stands for {meaning} and is alone between slashes; use it in patterns only"
     )]
@@ -90,9 +92,12 @@ impl FromStr for TopicPattern {
         for (number, level) in text.split('/').enumerate() {
             let misplaced = level.chars().position(|letter| match letter {
                 '+' => level != "+",
-                '#' => level != "#" || number != last,
+                '#' => level != "#",
                 _ => false,
             });
+            if level == "#" && number != last {
+                return Err(NameError::NotLast { text: text.to_owned(), column: column + 1 });
+            }
             if let Some(at) = misplaced {
                 return Err(wildcard(text, column + at));
             }
@@ -208,7 +213,7 @@ mod tests {
         let said = |text: &str| text.parse::<TopicPattern>().expect_err("misplaced").to_string();
         assert_eq!(
             said("plant/#/x"),
-            "`plant/#/x`: column 7: `#` stands for all further levels and is alone between slashes; use it in patterns only"
+            "`plant/#/x`: column 7: `#` stands for all further levels, so it has to be the last one"
         );
         assert!(said("plant/a+").contains("column 8: `+` stands for one level"));
         assert!(said("").contains("empty"));

@@ -85,6 +85,9 @@ impl fmt::Display for NoticeText {
             Self::Gap { first, lost: 0, cause, .. } => {
                 return write!(f, "events from {first} on are missing, nobody knows how many: {cause}");
             }
+            Self::Gap { first, lost: 1, cause, .. } => {
+                return write!(f, "event {first} is missing: {cause}");
+            }
             Self::Gap { first, last, lost, cause, .. } => {
                 return write!(f, "{lost} events are missing between {first} and {last}: {cause}");
             }

@@ -27,7 +27,7 @@ pub struct Statistics {
     /// Bytes of all other memory that is used for programs: filters, sessions, buffers of connections.
     #[serde(default)]
     pub held_bytes: u64,
-    /// Publications, topics and subscriptions that were refused.
+    /// Refusals of all kinds: the sum of `refusals`.
     pub refused: u64,
     /// Number of programs that the broker disconnected because of the data that they sent.
     pub sent_away: u64,

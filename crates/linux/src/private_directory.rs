@@ -190,7 +190,12 @@ pub fn belongs_to_no_stranger(path: &Path) -> io::Result<()> {
         let is_guarded = directory != path && found.mode() & STICKY != 0;
         if found.mode() & WRITABLE_BY_ALL != 0 && !is_guarded {
             let mode = found.mode() & 0o7777;
-            return Err(refused(directory, &format!("may be written by other users (mode {mode:o})")));
+            return Err(refused(
+                directory,
+                &format!(
+                    "may be written by other users (mode {mode:o}): chmod o-w, or choose another directory"
+                ),
+            ));
         }
     }
     Ok(())

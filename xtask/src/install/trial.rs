@@ -22,6 +22,7 @@ pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
     let needed = fs::read(&heat).context("the example cannot be read")?;
     let holds = needed.windows(SONAME.len()).any(|window| window == SONAME.as_bytes());
     ensure!(holds, "the example does not ask for {SONAME}");
+    build_examples(&prefix, &directory.join("examples"))?;
     let python = use_from_python(&prefix)?;
     uninstall(&prefix)?;
     ensure!(!prefix.prefix.exists(), "{} is not empty after its removal", prefix.prefix.display());
@@ -53,6 +54,26 @@ fn compile_with_pkg_config(prefix: &InstallPrefix, source: &Path, to: &Path) -> 
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=c11", "-O2"]).args(include.split_whitespace()).arg("-o").arg(to).arg(source);
     run(gcc.args(link.split_whitespace()).arg("-lm"))
+}
+
+/// Builds the examples in C as a program's developer does who has no clone: a copy of their folder, with the
+/// header and the library of the installation beside each other.
+fn build_examples(prefix: &InstallPrefix, copy: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(copy).context("a folder for the examples")?;
+    for entry in fs::read_dir(workspace().join("examples/c")).context("examples/c")?.flatten() {
+        if entry.path().extension().is_some_and(|end| end == "c" || end == "h")
+            || entry.file_name() == "Makefile"
+        {
+            fs::copy(entry.path(), copy.join(entry.file_name())).context("an example")?;
+        }
+    }
+    let library = format!("LIBRARY={}", prefix.path(&prefix.libraries).display());
+    run(Command::new("make").args(["-s", &library]).current_dir(copy))?;
+    if Command::new("pkg-config").arg("--version").output().is_err() {
+        return Ok(());
+    }
+    let found = prefix.path(&prefix.libraries).join("pkgconfig");
+    run(Command::new("make").arg("-s").arg("-B").env("PKG_CONFIG_PATH", found).current_dir(copy))
 }
 
 /// Imports the installed package. Returns words about it for the line of [`trial`].

@@ -206,10 +206,7 @@ impl Broker {
         match rate.map(|rate| connected.budget.take(now, rate)) {
             Some(Err(wait)) => {
                 self.access.count(RefusalKind::Rate);
-                Err(format!(
-                    "more events in a second than the permissions allow; try again in {} ns",
-                    wait.as_nanos()
-                ))
+                Err(format!("more events in a second than the permissions allow; try again in {wait}"))
             }
             _ => Ok(()),
         }

@@ -6,6 +6,7 @@ use super::remote_suppliers::RemoteName;
 use super::{Addressee, Broker, ConnectedClient, Outlet, structures};
 use crate::body::EventBody;
 use crate::log::OwnedKind;
+use crate::mqtt::{SHARE, split_share};
 use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received, Task};
 use crate::topic_names::NameAnnouncement;
@@ -57,7 +58,7 @@ impl Broker {
     }
 
     fn refuse(&mut self, client: ClientId, number: u32, reason: &str) {
-        self.counters.refused += 1;
+        self.access.end_refused();
         self.answer(client, &Frame::Refused { number, reason });
     }
 
@@ -80,6 +81,7 @@ impl Broker {
             ));
         }
         if !spec.content.is_empty() {
+            self.access.count(RefusalKind::Topic);
             return Err("`content` in an advertisement; give each event the fields content_type and schema"
                 .to_owned());
         }
@@ -178,7 +180,7 @@ impl Broker {
         };
         let length = shared.as_ref().map_or(payload.len(), SharedPayload::length);
         if let Err(reason) = self.check_event(now, client, length) {
-            self.counters.refused += 1;
+            self.access.end_refused();
             match outlet {
                 Outlet::Topic { .. } => {
                     self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
@@ -221,7 +223,6 @@ impl Broker {
                 return Ok(Received::Blocked);
             }
             Err(error) => {
-                self.counters.refused += 1;
                 let reason = self.access.refuse(&error);
                 self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
             }
@@ -298,11 +299,21 @@ impl Broker {
             return Err(format!("{patterns} patterns of topics; a subscription has from 1 to {most}"));
         }
         if let Some((what, asked)) = spec.too_short() {
+            self.access.count(RefusalKind::Limit);
             return Err(format!("{what} of {asked} ns; the shortest is {} ns", MIN_PERIOD.as_nanos()));
         }
         if let Some(what) = spec.contradicts_best_effort() {
             return Err(format!(
                 "a consumer whose events may be lost on the way cannot {what}; leave out one of the two"
+            ));
+        }
+        let shared = spec.interests.iter().find_map(|interest| {
+            Some((&interest.topics, split_share(interest.topics.strip_prefix(SHARE)?)?))
+        });
+        if let Some((asked, (group, topics))) = shared {
+            self.access.count(RefusalKind::Group);
+            return Err(format!(
+                "`{asked}` is for MQTT clients; subscribe to `{topics}` with the group `{group}`"
             ));
         }
         for interest in &spec.interests {

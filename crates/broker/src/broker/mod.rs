@@ -39,7 +39,7 @@ use crate::limits::Limits;
 use crate::mqtt::{MqttFault, MqttReason};
 use crate::name_owner::NameOwner;
 use crate::permissions::{
-    AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, TokenHash, Tokens,
+    AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, RefusalKind, TokenHash, Tokens,
 };
 use crate::sorted_map::SortedMap;
 use crate::task::{ClientId, Next, PathId, Received, Task};
@@ -165,8 +165,6 @@ struct BrokerRun {
 struct BrokerCounters {
     /// Programs that were disconnected because of the data that they sent.
     sent_away: u64,
-    /// Refused publications, topics and subscriptions.
-    refused: u64,
     /// Steps since the server last asked, without those of the channel.
     work: usize,
 }
@@ -287,6 +285,7 @@ impl Broker {
         shared: Option<SharedPayload>,
     ) -> Received {
         self.run_timers(now);
+        self.access.begin_request();
         let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else {
             return Received::Done;
         };
@@ -464,6 +463,12 @@ impl Broker {
     /// Ends the connection of a client that has begun a frame of `bytes` bytes, and may send `most`.
     pub fn send_away_oversized(&mut self, now: Instant, client: ClientId, (bytes, most): (usize, usize)) {
         let text = format!("a frame of {bytes} bytes is too large; the largest has {most}");
+        if let Some(connected) = self.clients.get(&client).filter(|client| client.greeted) {
+            let (who, name) = (&connected.who, &connected.name);
+            let note = format!("{who} ({name}) is sent away: {text}");
+            self.tasks.push_back(Task::Note { text: note });
+        }
+        self.access.count(RefusalKind::Size);
         self.end(now, client, &MqttFault::new(MqttReason::TooLarge as u8, text));
     }
 

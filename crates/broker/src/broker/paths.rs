@@ -153,7 +153,10 @@ impl Broker {
                     connected.outlets.insert(number, Outlet::Path(id));
                 }
             }
-            Err(reason) => self.answer(client, &Frame::Closed { number, reason: &reason }),
+            Err(reason) => {
+                self.access.end_refused();
+                self.answer(client, &Frame::Closed { number, reason: &reason });
+            }
         }
         Ok(())
     }
@@ -172,6 +175,7 @@ impl Broker {
             );
         }
         if self.link.pace.is_none() {
+            self.access.count(RefusalKind::Paths);
             return Err(
                 "this broker serves events alone; `unisono queue broker POLICY` serves paths".to_owned()
             );
@@ -195,9 +199,11 @@ impl Broker {
         };
         let class = hierarchy.class(class_id).name.clone();
         if outlets >= self.limits.topics {
+            self.access.count(RefusalKind::Limit);
             return Err(format!("a program may have {} topics and paths; close one", self.limits.topics));
         }
         if let Some(refused) = self.refuses_memory(peer, u64::from(self.limits.credit)) {
+            self.access.count(RefusalKind::Memory);
             return Err(refused);
         }
         self.link.last_path += 1; // 2^32 paths later the numbers would come again: 4 years at 30 a second

@@ -137,7 +137,7 @@ impl Broker {
     /// force.
     pub fn reload_refused(&mut self, asker: ReloadAsker, why: String) -> ReloadReport {
         let report = ReloadReport { refused: Some(why), ..ReloadReport::default() };
-        self.counters.refused += 1;
+        self.access.count(RefusalKind::Reload);
         self.audit_reload(asker, ("the files", report.refused.as_deref()));
         self.note_reload(asker, &report);
         self.answer_reload(asker, &report);
@@ -155,7 +155,6 @@ impl Broker {
              {} may not",
             connected.who
         );
-        self.access.count(RefusalKind::Reload);
         self.reload_refused(ReloadAsker::Client(client), why);
     }
 

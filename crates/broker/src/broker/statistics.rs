@@ -90,6 +90,7 @@ impl Broker {
             log.consumers.retain(|name, _| self.is_consumer_of(name, viewer));
         }
         accounts.retain(|account| viewer.is_none_or(|viewer| self.is_account_of(account, viewer)));
+        let refusals = self.access.refusals();
         Statistics {
             at_ns: now.as_nanos(),
             clients: self.clients.len() as u64,
@@ -100,8 +101,8 @@ impl Broker {
             named_bytes: self.channel.named() as u64,
             held_bytes: self.held(),
             sent_away: self.counters.sent_away,
-            refused: self.counters.refused,
-            refusals: self.access.refusals(),
+            refused: refusals.values().sum(),
+            refusals,
             audit_lost: self.audit.as_ref().map_or(0, |trail| trail.lost),
             classes: classes.collect(),
             log,

@@ -40,16 +40,17 @@
 //! patterns for each topic and subscription, and two comparisons for each event.
 
 mod read;
+mod refusal;
 
 pub use read::PermissionsError;
+pub(crate) use refusal::RefusalKind;
 
 use crate::sorted_map::SortedMap;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use unisono_eventchannel::{ChannelError, PublishError, TopicPattern};
-use unisono_events_wire::InterestError;
+use unisono_eventchannel::TopicPattern;
 use unisono_linux::clock::{Duration, Instant};
 use unisono_text::Position;
 
@@ -273,133 +274,34 @@ impl Tokens {
     }
 }
 
-/// Reasons of refusals, each with a counter.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum RefusalKind {
-    Tls,
-    Token,
-    Identity,
-    Connections,
-    Publish,
-    Subscribe,
-    Rate,
-    Size,
-    Memory,
-    Paths,
-    /// A supplier of another broker, by a client that is no join.
-    Join,
-    Lease,
-    /// A topic's name or type, or a conflict with its declaration by others.
-    Topic,
-    Filter,
-    Class,
-    Group,
-    /// The offered quality is less than the requested one.
-    Offered,
-    /// A deadline that cannot be guaranteed.
-    Admission,
-    /// A name that belongs to another identity, or that no identity may keep.
-    Name,
-    /// A consumer that would block suppliers.
-    Block,
-    /// The limit on a number is reached.
-    Limit,
-    /// A deadline in the past.
-    Deadline,
-    /// A consumer's queue is full, and it blocks its suppliers.
-    Full,
-    /// The log does not accept the event.
-    Log,
-    /// A request to read the files again, from a client that is not the operator.
-    Reload,
-    /// A request for the listening sockets, from a client that is not the operator.
-    TakeOver,
-}
-
-impl RefusalKind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Tls => "tls",
-            Self::Token => "token",
-            Self::Identity => "identity",
-            Self::Connections => "connections",
-            Self::Publish => "publish",
-            Self::Subscribe => "subscribe",
-            Self::Rate => "rate",
-            Self::Size => "size",
-            Self::Memory => "memory",
-            Self::Paths => "paths",
-            Self::Join => "join",
-            Self::Lease => "lease",
-            Self::Topic => "topic",
-            Self::Filter => "filter",
-            Self::Class => "class",
-            Self::Group => "group",
-            Self::Offered => "offered",
-            Self::Admission => "admission",
-            Self::Name => "name",
-            Self::Block => "block",
-            Self::Limit => "limit",
-            Self::Deadline => "deadline",
-            Self::Full => "full",
-            Self::Log => "log",
-            Self::Reload => "reload",
-            Self::TakeOver => "take-over",
-        }
-    }
-}
-
-impl From<&ChannelError> for RefusalKind {
-    fn from(error: &ChannelError) -> Self {
-        match error {
-            ChannelError::Class { .. } | ChannelError::NoDefaultClass => Self::Class,
-            ChannelError::GroupDiffers { .. } => Self::Group,
-            ChannelError::Mismatch { .. } | ChannelError::ShareMismatch { .. } => Self::Offered,
-            ChannelError::Admission(_) | ChannelError::TooLong { .. } => Self::Admission,
-            ChannelError::TooMany { .. } | ChannelError::TenantLimit { .. } | ChannelError::Parts { .. } => {
-                Self::Limit
-            }
-            ChannelError::NamesFull { .. } => Self::Memory,
-            _ => Self::Topic,
-        }
-    }
-}
-
-impl From<&InterestError> for RefusalKind {
-    fn from(error: &InterestError) -> Self {
-        match error {
-            InterestError::Name(_) => Self::Topic,
-            InterestError::Filter { .. } => Self::Filter,
-        }
-    }
-}
-
-impl From<&PublishError> for RefusalKind {
-    fn from(error: &PublishError) -> Self {
-        match error {
-            PublishError::TooLarge { .. } => Self::Size,
-            PublishError::PastDeadline { .. } => Self::Deadline,
-            PublishError::TooFast { .. } => Self::Rate,
-            PublishError::Full { .. } => Self::Full,
-            PublishError::NotKept { .. } => Self::Log,
-            PublishError::KeptFull { .. } => Self::Memory,
-            PublishError::TooManyFields { .. } => Self::Limit,
-            _ => Self::Topic,
-        }
-    }
-}
-
 /// The rights of all clients, and counters of refusals.
 #[derive(Debug, Default)]
 pub(crate) struct AccessControl {
     pub(crate) permissions: Option<Permissions>,
     pub(crate) tokens: Option<Tokens>,
     refusals: SortedMap<RefusalKind, u64>,
+    /// Whether a reason was counted since the present request began.
+    has_reason: bool,
 }
 
 impl AccessControl {
     pub(crate) fn count(&mut self, kind: RefusalKind) {
         *self.refusals.get_or_insert_with(kind, || 0) += 1;
+        self.has_reason = true;
+    }
+
+    /// Begins a request: reasons that were counted earlier are not its own.
+    pub(crate) fn begin_request(&mut self) {
+        self.has_reason = false;
+    }
+
+    /// Ends a request that is refused. The number of refusals is the sum of their reasons, so a refusal for
+    /// which none was counted gets one here.
+    pub(crate) fn end_refused(&mut self) {
+        if !std::mem::take(&mut self.has_reason) {
+            self.count(RefusalKind::Request);
+            self.has_reason = false;
+        }
     }
 
     /// Counts a refusal; returns its text.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
 use unisono_linux::clock::{Duration, Instant};
-use unisono_text::Position;
+use unisono_text::{Position, nearest};
 
 /// Why a text is no file of permissions or tokens: where, and what to write instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -25,8 +25,21 @@ fn wrong<T>(text: &str, place: &Spanned<T>, what: impl Into<String>) -> Permissi
 fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, PermissionsError> {
     toml::from_str(text).map_err(|error| PermissionsError {
         at: Position::at_offset(text, error.span().map_or(0, |span| span.start)),
-        what: error.message().to_owned(),
+        what: with_nearest_key(error.message()),
     })
+}
+
+/// Adds to an error about an unknown key, which lists the known ones between backquotes, the key that was
+/// probably meant.
+fn with_nearest_key(what: &str) -> String {
+    let mut quoted = what.split('`').skip(1).step_by(2);
+    match (what.starts_with("unknown field"), quoted.next()) {
+        (true, Some(key)) => match nearest(key, quoted) {
+            Some(meant) => format!("unknown field `{key}`; did you mean `{meant}`?"),
+            None => what.to_owned(),
+        },
+        _ => what.to_owned(),
+    }
 }
 
 #[derive(Deserialize)]
@@ -230,7 +243,10 @@ mod tests {
             ("[[allow]]\nwho = [\"*\"]\npublish = [\"a\", \"b/#/c\"]", "3:17: `b/#/c`: column 3"),
             ("[[allow]]\nwho = [\"somebody\"]", "2:8: `somebody` names nobody"),
             ("[[allow]]\nwho = [\"*\"]\nrate = 0", "3:8: a rate of 0"),
-            ("[[allow]]\nwho = [\"*\"]\npublishes = []", "3:1: unknown field `publishes`"),
+            (
+                "[[allow]]\nwho = [\"*\"]\npublishes = []",
+                "3:1: unknown field `publishes`; did you mean `publish`?",
+            ),
             ("[[allow]]\npublish = []", "1:1: missing field `who`"),
             ("", "1:1: there is no rule"),
             ("allow = []", "1:1: there is no rule"),

@@ -15,6 +15,22 @@ use unisono_events_wire::transport::TransportError;
 use unisono_linux::clock;
 
 impl Server {
+    /// Ends the connections whose other ends do not answer.
+    pub(super) fn check_peers(&mut self) {
+        let now = clock::now();
+        if now < self.next_peer_check {
+            return;
+        }
+        self.next_peer_check = now + self.broker.limits().peer_timeout / 5;
+        let checked = self.clients.iter_mut().filter(|(_, client)| !client.has_ended());
+        let checked = checked.map(|(id, client)| (*id, client.transport.check_peer()));
+        let gone: Vec<_> =
+            checked.filter_map(|(id, checked)| checked.err().map(|error| (id, error))).collect();
+        for (id, error) in gone {
+            self.fail(id, &error);
+        }
+    }
+
     /// Notes the result of sending to a program.
     pub(super) fn note_sent(&mut self, id: ClientId, sent: &Result<(), TransportError>) {
         match sent {

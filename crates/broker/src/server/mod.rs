@@ -16,6 +16,7 @@ mod disk;
 mod ending;
 mod inherited;
 mod introduce;
+mod linger;
 mod listen;
 mod paths;
 mod poll_budget;
@@ -40,6 +41,7 @@ use add::{EncryptedService, LISTENER};
 use audit::AuditSink;
 use disk::DiskThread;
 use inherited::InheritedSockets;
+use linger::{LINGERING, LingeringSockets};
 use poll_budget::{EventsPass, FramePollBudget};
 use reload::ServerSettings;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -48,7 +50,7 @@ use rustix::io::Errno;
 use served::{ClientReceived, ServedClient};
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use take_over::HandOver;
@@ -91,6 +93,7 @@ pub struct Server {
     names: Vec<SocketName>,
     epoll: OwnedFd,
     clients: NumberMap<ClientId, ServedClient>,
+    lingering: LingeringSockets,
     paths: NumberMap<PathId, OutgoingSocket>,
     next_client: u32,
     /// Programs whose frames may come without making their descriptors ready, in shared memory or in QUIC's
@@ -152,6 +155,7 @@ impl Server {
             inherited: InheritedSockets::default(),
             hand_over: HandOver::default(),
             clients: NumberMap::default(),
+            lingering: LingeringSockets::default(),
             paths: NumberMap::default(),
             next_client: 0,
             beyond_epoll: BTreeSet::new(),
@@ -234,6 +238,7 @@ impl Server {
             }
             self.write_audit();
             self.check_peers();
+            self.lingering.drain(clock::now());
             self.window.answer(|| self.broker.statistics(clock::now()));
             let timeout = self.timeout(due);
             ready.clear();
@@ -274,22 +279,6 @@ impl Server {
         self.broker.finish_audit(clock::now());
         self.write_audit();
         Ok(end)
-    }
-
-    /// Ends the connections whose other ends do not answer.
-    fn check_peers(&mut self) {
-        let now = clock::now();
-        if now < self.next_peer_check {
-            return;
-        }
-        self.next_peer_check = now + self.broker.limits().peer_timeout / 5;
-        let checked = self.clients.iter_mut().filter(|(_, client)| !client.has_ended());
-        let checked = checked.map(|(id, client)| (*id, client.transport.check_peer()));
-        let gone: Vec<_> =
-            checked.filter_map(|(id, checked)| checked.err().map(|error| (id, error))).collect();
-        for (id, error) in gone {
-            self.fail(id, &error);
-        }
     }
 
     fn disk_ended(&mut self) {
@@ -424,6 +413,7 @@ impl Server {
                     self.beyond_epoll.remove(&id);
                     if let Some(mut client) = self.clients.remove(&id) {
                         client.transport.close();
+                        self.lingering.keep(clock::now(), self.epoll.as_fd(), client.transport.as_fd());
                     }
                 }
                 Task::Release { path } => drop(self.paths.remove(&path)),
@@ -464,6 +454,7 @@ impl Server {
                 LISTENER => self.accept(about as u32 as usize)?,
                 DISK => self.disk_ended(),
                 PATH => self.path(PathId(about as u32), flags),
+                LINGERING => {} // each turn drops what has come
                 _ => self.wake(ClientId(about as u32), flags),
             }
         }

@@ -122,7 +122,7 @@ impl BrokerBench {
         self
     }
 
-    fn connect(&mut self, comes: Comes, mqtt: bool) -> BenchClient {
+    pub(crate) fn connect(&mut self, comes: Comes, mqtt: bool) -> BenchClient {
         self.last += 1;
         let client = ClientId(self.last);
         let peer = match comes {

@@ -180,7 +180,11 @@ impl Raw {
 
     /// Sends bytes; a connection closed by the broker is no failure here.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        let _ = self.socket.write_all(bytes);
+        let _ = self.try_send(bytes);
+    }
+
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.socket.write_all(bytes)
     }
 
     /// Returns the next packet: its first byte, and the body behind its length.

@@ -5,6 +5,7 @@ use crate::body::EventBody;
 use crate::broker::Addressee;
 use crate::broker::names::NameUser;
 use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent, OwnedKind};
+use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -108,6 +109,7 @@ impl Broker {
     ) -> Result<ConsumerId, String> {
         let Some(resume) = &spec.resume else { return Err("it does not resume".to_owned()) };
         if self.durable.is_none() {
+            self.access.count(RefusalKind::Log);
             return Err("this broker keeps no log; start it with --log DIRECTORY".to_owned());
         }
         let timers = spec.every_ns.is_some() || spec.silence_ns.is_some();

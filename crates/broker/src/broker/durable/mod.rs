@@ -391,7 +391,7 @@ impl Broker {
             if !head.flags.at_once {
                 return Ok(Received::Blocked);
             }
-            self.counters.refused += 1;
+            self.access.count(RefusalKind::Log);
             let reason = "the disk is behind with what was published before; try again";
             self.answer(client, &Frame::Rejected { topic, token, reason });
             return Ok(Received::Done);
@@ -429,7 +429,6 @@ impl Broker {
                         return Ok(Received::Blocked);
                     }
                     (Err(error), _) => {
-                        self.counters.refused += 1;
                         let reason = self.access.refuse(&error);
                         self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
                         return Ok(Received::Done);
@@ -459,7 +458,7 @@ impl Broker {
             // after a failed sync only a repeated event comes here, and no later sync would confirm that it
             // is on the disk
             if let Err(error) = log.usable() {
-                self.counters.refused += 1;
+                self.access.count(RefusalKind::Log);
                 let reason = error.to_string();
                 self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
                 return Ok(Received::Done);

@@ -18,7 +18,6 @@ impl Broker {
             "only root and the broker's own user, at the path of its socket, may take over; {} may not",
             connected.who
         );
-        self.access.count(RefusalKind::TakeOver);
         self.take_over_refused(client, why);
     }
 
@@ -32,7 +31,7 @@ impl Broker {
 
     /// Answers a step that was not carried out: the broker serves on.
     pub fn take_over_refused(&mut self, client: ClientId, why: String) {
-        self.counters.refused += 1;
+        self.access.count(RefusalKind::TakeOver);
         self.audit_take_over(client, Some(&why));
         self.tasks.push_back(Task::Note { text: format!("the take-over is refused: {why}") });
         let report = TakeOverReport { refused: Some(why), ..TakeOverReport::default() };

@@ -194,7 +194,7 @@ impl Broker {
             (Ok(MqttPacket::Connect(request)), ..) => {
                 let terms = request.terms;
                 if let Err(fault) = self.mqtt_connect(now, client, *request) {
-                    self.counters.refused += 1;
+                    self.access.end_refused();
                     self.mqtt_refuse(now, client, Some(terms), &fault);
                 }
                 Ok(Received::Done)

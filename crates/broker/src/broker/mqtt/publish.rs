@@ -87,13 +87,13 @@ impl Broker {
                 return Ok(Received::Blocked);
             }
             Err(MqttRefusal::Refused(reason, text)) => {
-                self.counters.refused += 1;
+                self.access.end_refused();
                 self.audit_publish_refused(client, name, &text);
                 (reason, Some(text))
             }
             Err(MqttRefusal::Broken(fault)) => return Err(fault),
             Err(MqttRefusal::NotTaken(text)) => {
-                self.counters.refused += 1;
+                self.access.end_refused();
                 self.audit_publish_refused(client, name, &text);
                 // in MQTT 3.1.1, which has no reason codes, each PUBACK and PUBREC is a confirmation
                 if terms.version == MqttVersion::V311 && qos > MqttQos::AtMostOnce {
@@ -179,6 +179,7 @@ impl Broker {
 
     /// Publishes the will of a client that is gone.
     pub(super) fn mqtt_publish_will(&mut self, now: Instant, id: MqttSessionId) {
+        self.access.begin_request();
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         session.will_at = Instant::NEVER;
         let Some(will) = session.will.take() else { return };
@@ -211,7 +212,7 @@ impl Broker {
             },
         };
         if let Some(why) = refused {
-            self.counters.refused += 1;
+            self.access.end_refused();
             let entry = (AuditAction::Publish, AuditOutcome::Refused);
             self.audit_of_session(id, entry, &will.topic, Some(&why));
         }
@@ -317,6 +318,7 @@ impl Broker {
         check_topic(name).map_err(MqttRefusal::Broken)?;
         if name.starts_with('$') {
             let text = format!("the topic `{name}`: names that begin with `$` are the broker's own");
+            self.access.count(RefusalKind::Topic);
             return Err(refused(MqttReason::BadTopic, text));
         }
         if !session.grant.may_publish(name) && !self.replies.may_publish(name) {
@@ -348,7 +350,7 @@ impl Broker {
                 self.audit_of_session(id, entry, name, None);
                 Ok((supplier, topic))
             }
-            Err(error) => Err(refused(MqttReason::Refused, error.to_string())),
+            Err(error) => Err(refused(MqttReason::Refused, self.access.refuse(&error))),
         }
     }
 
@@ -366,7 +368,7 @@ impl Broker {
                 let spec =
                     TopicSpec::new(name).map_err(|error| refused(MqttReason::BadTopic, error.to_string()))?;
                 self.mqtt_declare(id, spec)
-                    .map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+                    .map_err(|error| refused(MqttReason::TooMuch, self.access.refuse(&error)))?
             }
         };
         let supplier = match self.mqtt.sessions.get(&id).and_then(|session| session.supplier) {
@@ -374,7 +376,7 @@ impl Broker {
             None => {
                 let tenant = self.tenant_of_session(id);
                 let supplier = self.channel.supplier_of(tenant, now, None);
-                supplier.map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+                supplier.map_err(|error| refused(MqttReason::TooMuch, self.access.refuse(&error)))?
             }
         };
         Ok((supplier, topic))

@@ -34,6 +34,7 @@ impl Broker {
         for (at, request) in filters.into_iter().enumerate() {
             let qos = request.qos as u8;
             let filter = self.audit.is_some().then(|| request.filter.clone());
+            self.access.begin_request();
             let done = self.mqtt_subscribe_one(now, id, identifier, (at, request));
             let refused = done.as_ref().err().map(|(_, text)| text.as_str());
             if let Some(filter) = &filter {
@@ -42,7 +43,7 @@ impl Broker {
             codes.push(match done {
                 Ok(()) => qos,
                 Err((reason, text)) => {
-                    self.counters.refused += 1;
+                    self.access.end_refused();
                     first.get_or_insert(text);
                     reason as u8
                 }
