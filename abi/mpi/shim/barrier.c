@@ -62,7 +62,7 @@ static struct barrier *barrier_of(MPI_Comm comm)
 
 static int barrier_of_tree(MPI_Comm comm, struct tree *tree)
 {
-	uint64_t begun = waits_counted ? unisono_mpi_crowd_now() : 0;
+	uint64_t begun = waits_counted ? timed_wait_begins() : 0;
 	const char *words;
 	int code = tree_barrier(tree, &words);
 
@@ -99,7 +99,7 @@ static unisono_status barrier_of_job(struct job *job)
 
 	if (LIKELY(!waits_counted))
 		return job_barrier(job);
-	begun = unisono_mpi_crowd_now();
+	begun = timed_wait_begins();
 	status = job_barrier(job);
 	unisono_mpi_crowd_timed(UNISONO_MPI_WAIT_CALL_BARRIER, begun);
 	return status;

@@ -4,12 +4,10 @@
  * the decision to serve a call depends only on values that are the same at all members of the communicator.
  *
  * Reductions have to return the same bits as the host's own call. Integer results do not depend on the order
- * of additions. Floating-point results agree only if both forms add in the same order. For small calls of
- * MPI_Allreduce orders.c finds that out by trials; other floating-point reductions stay the host's.
+ * of additions. Floating-point results do: orders.c finds the order of small calls of MPI_Allreduce out by
+ * trials and adds in that order; other floating-point reductions stay the host's.
  */
 #include "waiting.h"
-#include <math.h>
-#include <string.h>
 
 /*
  * Whether a call waits for all members in any case. Other calls may end at one member before another has
@@ -101,6 +99,10 @@ static bool is_sample(struct comm_record *record)
 /* A call that is not served. */
 #define HOSTS(name, call) (UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_timed, call) : (call))
 
+/* A call that is not served although its ranks are crowded. */
+#define LEFT(name, why, call)                                                                                \
+	(UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_left, call, why) : (call))
+
 /* Serves the first barriers of a communicator, before the engine takes over. */
 int barrier_of_host(MPI_Comm comm)
 {
@@ -138,8 +140,11 @@ BOTH(int, Ibarrier, (MPI_Comm comm, MPI_Request *request))
 		struct polled_request collective = { .completion = { 0 } };                                  \
 		struct comm_record *record = servable(comm, MAY_END_EARLY);                                  \
                                                                                                              \
-		if (LIKELY(!record) || !(served))                                                            \
+		if (LIKELY(!record))                                                                         \
 			return HOSTS(NAME, PMPI_##name(__VA_ARGS__, comm));                                  \
+		if (!(served))                                                                               \
+			return LEFT(NAME, UNISONO_MPI_LEFT_REASON_OPERATION,                                 \
+				    PMPI_##name(__VA_ARGS__, comm));                                         \
 		UNLESS_SAMPLE(record, NAME, PMPI_##name(__VA_ARGS__, comm));                                 \
 		return finish_collective(UNISONO_MPI_WAIT_CALL_##NAME,                                       \
 					 PMPI_##form(__VA_ARGS__, comm, &collective.request), &collective);  \
@@ -226,36 +231,6 @@ static bool is_logical(MPI_Op op)
 	       op == MPI_BXOR;
 }
 
-static bool has_nan(const void *numbers, int count, enum element element)
-{
-	for (int i = 0; i < count; i++)
-		if (element == DOUBLE ? isnan(((const double *)numbers)[i])
-				      : isnan(((const float *)numbers)[i]))
-			return true;
-	return false;
-}
-
-/*
- * Serves sums and products whose two forms add along the same tree, but perhaps with the two operands in
- * another order. Then their bits differ only in NaNs, which all members have in the same elements. If there
- * are NaNs, the host's own call follows.
- */
-static int reduce_unless_nan(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
-			     MPI_Comm comm, enum element element)
-{
-	struct polled_request collective = { .completion = { 0 } };
-	char saved[MAX_COLLECTIVE_BYTES];
-	int code;
-
-	memcpy(saved, in == MPI_IN_PLACE ? out : in, (size_t)bytes_of(count, type));
-	code = finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
-				 PMPI_Iallreduce(in, out, count, type, op, comm, &collective.request),
-				 &collective);
-	if (code || LIKELY(!has_nan(out, count, element)))
-		return code;
-	return HOSTS(ALLREDUCE, PMPI_Allreduce(saved, out, count, type, op, comm));
-}
-
 /* Whether a reduction returns the same bits in any order; the same answer at all members. */
 static bool any_order_will_do(MPI_Datatype type, MPI_Op op)
 {
@@ -279,32 +254,43 @@ BOTH(int, Iallreduce, (COUNTED, MPI_Comm comm, MPI_Request *request))
 	return begun(PMPI_Iallreduce(in, out, count, type, op, comm, request));
 }
 
+/* Reduces floating-point numbers: in the host's order if that is known, otherwise by the host's own call. */
+static int reduce_floats(struct comm_record *record, COUNTED, enum element element, MPI_Comm comm)
+{
+	unisono_mpi_left_reason why;
+	const struct order *order;
+	bool reduced;
+	int code = order_of(record, type, count, element == DOUBLE, comm, &order, &why);
+
+	if (code)
+		return code;
+	if (!order)
+		return LEFT(ALLREDUCE, why, PMPI_Allreduce(in, out, count, type, op, comm));
+	UNLESS_SAMPLE(record, ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
+	code = reduce_in_order(order, in, out, op, comm, &reduced);
+	if (code || LIKELY(reduced))
+		return code;
+	return LEFT(ALLREDUCE, UNISONO_MPI_LEFT_REASON_NUMBERS,
+		    PMPI_Allreduce(in, out, count, type, op, comm));
+}
+
 BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm))
 {
 	struct polled_request collective = { .completion = { 0 } };
 	struct comm_record *record = count < 1 ? NULL : servable(comm, WAITS_FOR_ALL);
-	enum same_order order = SAME_OPERANDS;
 	enum element element;
-	bool needs_operands;
-	int code;
 
 	if (LIKELY(!record))
 		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	element = element_of(type);
 	if (!any_order_will_do(type, op)) {
-		if (!is_arithmetic(op) || (element != FLOAT && element != DOUBLE) ||
-		    bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
-			return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
-		needs_operands = op == MPI_MIN || op == MPI_MAX;
-		code = order_of_both(record, type, count, element == DOUBLE, comm, needs_operands, &order);
-		if (code)
-			return code;
-		if (order == UNLIKE || (order == SAME_TREE && needs_operands))
-			return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
+		if (is_arithmetic(op) && (element == FLOAT || element == DOUBLE) &&
+		    bytes_of(count, type) <= MAX_COLLECTIVE_BYTES)
+			return reduce_floats(record, in, out, count, type, op, element, comm);
+		return LEFT(ALLREDUCE, UNISONO_MPI_LEFT_REASON_OPERATION,
+			    PMPI_Allreduce(in, out, count, type, op, comm));
 	}
 	UNLESS_SAMPLE(record, ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
-	if (order == SAME_TREE)
-		return reduce_unless_nan(in, out, count, type, op, comm, element);
 	return finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
 				 PMPI_Iallreduce(in, out, count, type, op, comm, &collective.request),
 				 &collective);

@@ -242,6 +242,14 @@ static void count_ranks(void)
 	ranks_outnumber = unisono_mpi_crowd_is_full() && !waits_only_timed;
 }
 
+/* Only counted ranks know whether they outnumber their processors. */
+uint64_t timed_wait_begins(void)
+{
+	join_if_due();
+	count_ranks();
+	return unisono_mpi_crowd_now();
+}
+
 int poll_request(void *context)
 {
 	struct polled_request *request = context;
@@ -369,13 +377,13 @@ enum answer ranks_outnumber_in(MPI_Comm comm)
 	int own[3], all[3] = { 0 };
 
 	/* all members have joined after it */
-	if (finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, PMPI_Ibarrier(comm, &barrier.request), &barrier))
+	if (finish_collective(UNISONO_MPI_WAIT_CALL_OWN, PMPI_Ibarrier(comm, &barrier.request), &barrier))
 		return ANSWER_UNKNOWN;
 	count_ranks();
 	own[0] = joined;
 	own[1] = outnumber_known;
 	own[2] = !ranks_outnumber; /* quotas may differ */
-	if (finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
+	if (finish_collective(UNISONO_MPI_WAIT_CALL_OWN,
 			      PMPI_Iallreduce(own, all, 3, MPI_INT, MPI_MIN, comm, &agreement.request),
 			      &agreement))
 		return ANSWER_UNKNOWN;

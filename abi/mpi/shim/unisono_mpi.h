@@ -44,6 +44,8 @@ typedef enum unisono_mpi_wait_call {
         UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLTOALL = 27,
         UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLTOALLV = 28,
         UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLTOALLW = 29,
+        // A call that the program did not make; it is in no table.
+        UNISONO_MPI_WAIT_CALL_OWN = 30,
 } unisono_mpi_wait_call;
 
 // What completes a call.
@@ -53,6 +55,18 @@ typedef enum unisono_mpi_wait_kind {
         // Any action of another rank.
         UNISONO_MPI_WAIT_KIND_UNDIRECTED = 1,
 } unisono_mpi_wait_kind;
+
+// Why a collective of crowded ranks was left to the host MPI.
+typedef enum unisono_mpi_left_reason {
+        // The order of sums is looked for after these calls.
+        UNISONO_MPI_LEFT_REASON_FIRST_CALLS = 0,
+        // The order of sums is not known.
+        UNISONO_MPI_LEFT_REASON_ORDER = 1,
+        // The type, the operation or the length.
+        UNISONO_MPI_LEFT_REASON_OPERATION = 2,
+        // Numbers whose result depends on the order of two operands.
+        UNISONO_MPI_LEFT_REASON_NUMBERS = 3,
+} unisono_mpi_left_reason;
 
 // A constructor that makes a type from other types.
 typedef enum unisono_mpi_combiner {
@@ -271,6 +285,11 @@ int unisono_mpi_crowd_samples(void);
 
 // Records a wait that began at `begun` and was only timed.
 void unisono_mpi_crowd_timed(enum unisono_mpi_wait_call call, uint64_t begun);
+
+// Records a wait that began at `begun` and that was left to the host MPI although the ranks were crowded.
+void unisono_mpi_crowd_left(enum unisono_mpi_wait_call call,
+                            uint64_t begun,
+                            enum unisono_mpi_left_reason why);
 
 // Records a sample: a wait of the host MPI's own that began at `begun`.
 void unisono_mpi_crowd_sampled(enum unisono_mpi_wait_call call, uint64_t begun);

@@ -97,13 +97,17 @@ static inline void ring(MPI_Comm comm, int rank)
 /* Whether the host MPI yields by itself. Its waits then stay unchanged, and --stats only times them. */
 extern bool waits_only_timed;
 
-/* Runs a wait of the host MPI unchanged and enters its duration into the statistics. */
-#define TIMED(name, entered, call)                                                                           \
+/* host_ranks.c: the current time, for the statistics of a wait that begins. */
+uint64_t timed_wait_begins(void);
+
+/* Runs a wait of the host MPI unchanged and enters its duration into the statistics, with further arguments
+ * of `entered`. */
+#define TIMED(name, entered, call, ...)                                                                      \
 	({                                                                                                   \
-		uint64_t begun_ = unisono_mpi_crowd_now();                                                   \
+		uint64_t begun_ = timed_wait_begins();                                                       \
 		int code_ = (call);                                                                          \
                                                                                                              \
-		entered(UNISONO_MPI_WAIT_CALL_##name, begun_);                                               \
+		entered(UNISONO_MPI_WAIT_CALL_##name, begun_, ##__VA_ARGS__);                                \
 		code_;                                                                                       \
 	})
 
@@ -151,13 +155,18 @@ enum { MAX_COLLECTIVE_BYTES = 1024 };
 int finish_collective(unisono_mpi_wait_call call, int code, struct polled_request *request);
 
 /*
- * orders.c: whether both forms of MPI_Allreduce are known to add along the same tree, and with the same order
- * of the two operands at each node, for `count` numbers of a type (double if `wide`, else float). Collective.
- * `needs_operands`: SAME_TREE does not suffice for this call. Returns an error code of the host MPI.
+ * orders.c: finds the order in which the host's MPI_Allreduce adds `count` numbers of a type (double if
+ * `wide`, else float); `found` is NULL at all members if it is not known, and `why` the reason. Collective.
+ * Returns an error code of the host MPI.
  */
-enum same_order { UNLIKE, SAME_TREE, SAME_OPERANDS };
-int order_of_both(struct comm_record *record, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
-		  bool needs_operands, enum same_order *same);
+int order_of(struct comm_record *record, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
+	     const struct order **found, unisono_mpi_left_reason *why);
+/*
+ * Makes a reduction in that order. Numbers whose result depends on the order of two operands are not reduced:
+ * `reduced` is then false at all members, and `out` unchanged.
+ */
+int reduce_in_order(const struct order *order, const void *in, void *out, MPI_Op op, MPI_Comm comm,
+		    bool *reduced);
 void orders_free(struct order *order);
 
 /* waitall.c */

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use unisono_btin::NetworkFile;
 use unisono_linux::elf::Linking;
+use unisono_linux::programs::executable;
 use unisono_mpi_preload::{self as preload, Error, libraries};
 
 /// Run an MPI program with Unisono's windows and waits
@@ -138,6 +139,15 @@ impl Args {
     }
 }
 
+/// Names the launcher of an MPI. Debian has several launchers, with suffixes; other installations do not.
+fn own_launcher(mpi: &str, exists: impl Fn(&str) -> bool) -> String {
+    let suffixed = format!("mpiexec.{mpi}");
+    if exists(&suffixed) {
+        return suffixed;
+    }
+    format!("the mpiexec of the {mpi} that compiled it, by its path (pip: in the environment's bin)")
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match start(args) {
         Err(error) if first_rank::first_rank_reports() => Ok(exit::code_of(&error)),
@@ -161,10 +171,10 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     {
         return Err(Failure::Usage(format!(
             "{name} is linked to {}, but the mpiexec of {} started it, with which every rank is alone; \
-             use mpiexec.{}, or --singleton if each is to run alone",
+             use {}, or --singleton if each is to run alone",
             mpi.name(),
             launcher.name(),
-            mpi.name()
+            own_launcher(mpi.name(), |name| executable(Path::new(name)).is_ok())
         ))
         .into());
     }
@@ -274,5 +284,17 @@ fn usage_error(error: Error) -> anyhow::Error {
             Failure::Usage(error.to_string()).into()
         }
         error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_launcher_that_is_named_exists() {
+        assert_eq!(own_launcher("mpich", |name| name == "mpiexec.mpich"), "mpiexec.mpich");
+        let words = own_launcher("mpich", |_| false);
+        assert!(!words.contains("mpiexec.") && words.contains("mpich"), "{words}");
     }
 }

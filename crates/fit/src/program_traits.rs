@@ -24,6 +24,8 @@ pub struct ProgramTraits {
     /// The index of the program in its command line. Commands that become the rest of their arguments
     /// (`nice`, `timeout 60`) come before it.
     pub at: usize,
+    /// The variables that `env` sets before the program, as `NAME=VALUE`.
+    pub assignments: Vec<String>,
     /// The shared libraries that the program links to (`DT_NEEDED`).
     pub libraries: Vec<String>,
     pub go: Option<Go>,
@@ -80,6 +82,11 @@ impl ProgramTraits {
         Ok(Self {
             name: file_name.to_string_lossy().into_owned(),
             at,
+            assignments: command[..at]
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .filter(|word| !word.starts_with('-') && word.contains('='))
+                .collect(),
             go: Go::from_binary(&bytes),
             java: if file_name == "java" { Java::from_launcher(&file) } else { None },
             ranks: launch.as_ref().and_then(|launch| launched(name, launch, &own_host_name())),
@@ -91,6 +98,12 @@ impl ProgramTraits {
             rank_programs,
             libraries,
         })
+    }
+
+    /// Returns the value that `env` gives to a variable before the program.
+    pub(crate) fn assigned(&self, name: &str) -> Option<String> {
+        let value = |word: &String| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
+        self.assignments.iter().rev().find_map(value)
     }
 
     /// Returns whether the program links to one of these libraries. `libgomp` matches `libgomp.so.1`;
@@ -293,6 +306,15 @@ mod tests {
         }
         assert_eq!(Java::from_release("JAVA_VERSION=\"x\""), None);
         assert_eq!(Java::from_release(""), None);
+    }
+
+    #[test]
+    fn variables_that_env_sets_are_known() {
+        let none = MpiNames { is_launcher: |_| false, is_library: |_| false, waits_awake: |_| false };
+        let words = ["nice", "env", "-u", "A", "B=1", "C=x=y", "B=2", "true", "D=3"].map(OsString::from);
+        let program = ProgramTraits::from_command(&words, none).expect("the programs are there");
+        let assigned = ["A", "B", "C", "D"].map(|name| program.assigned(name));
+        assert_eq!(assigned, [None, Some("2".into()), Some("x=y".into()), None]);
     }
 
     #[test]

@@ -211,7 +211,7 @@ fn calls(of: &Value, call: &str) -> u64 {
 }
 
 /// The first rank prints one table, and writes a file with each rank's waits. The program's own calls are
-/// known; MPI_Init and MPI_Finalize add a few collectives.
+/// known; the collectives that the preload makes itself are not in the table.
 fn statistics_count_the_waits_of_each_rank() -> TestOutcome {
     let directory = tempfile::tempdir().expect("a directory");
     for (mpi, ranks) in MPIS.into_iter().flat_map(|mpi| RANKS.map(|ranks| (mpi, ranks))) {
@@ -228,12 +228,15 @@ fn statistics_count_the_waits_of_each_rank() -> TestOutcome {
         assert_eq!(by_rank.len(), ranks);
         for (rank, of) in by_rank.iter().enumerate() {
             assert_eq!(of["rank"], rank);
-            for (call, expected) in [("MPI_Waitall", 200), ("MPI_Recv", 30), ("MPI_Wait", 30)] {
+            for (call, expected) in [
+                ("MPI_Waitall", 200),
+                ("MPI_Recv", 30),
+                ("MPI_Wait", 30),
+                ("MPI_Barrier", 20),
+                ("MPI_Bcast", 20),
+                ("MPI_Allreduce", 11),
+            ] {
                 assert_eq!(calls(of, call), expected, "{call} of rank {rank}, {}: {json}", mpi.name());
-            }
-            for (call, least) in [("MPI_Barrier", 20), ("MPI_Bcast", 20), ("MPI_Allreduce", 10)] {
-                let counted = calls(of, call);
-                assert!((least..=least + 4).contains(&counted), "{counted} {call} of rank {rank}: {json}");
             }
         }
         assert_eq!(calls(&json, "MPI_Waitall"), 200 * ranks as u64);

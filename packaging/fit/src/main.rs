@@ -19,16 +19,33 @@ mod output;
 #[path = "../../../cli/src/separators.rs"]
 mod separators;
 
+use anyhow::Context as _;
 use clap::Parser;
+use std::path::{Path, PathBuf};
 
 /// Run a program with as many threads as there really are processors: `unisono fit` alone
 #[derive(Parser)]
 #[command(name = "unisono-fit", version)]
 struct FitAlone {
+    /// Copy this program into a folder, such as a volume that containers share; start nothing
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    install: Option<PathBuf>,
     #[command(flatten)]
     fit: fit::Args,
 }
 
+/// Copies this program to `DIR/unisono-fit`. An image from scratch has no `cp`.
+fn install(folder: &Path) -> anyhow::Result<std::process::ExitCode> {
+    let (own, copy) = (std::env::current_exe()?, folder.join("unisono-fit"));
+    let unfinished = folder.join(".unisono-fit.new");
+    // a program that runs cannot be overwritten, but it can be replaced
+    std::fs::copy(&own, &unfinished)
+        .and_then(|_| std::fs::rename(&unfinished, &copy))
+        .with_context(|| format!("cannot write {}", copy.display()))?;
+    Ok(std::process::ExitCode::SUCCESS)
+}
+
 fn main() -> std::process::ExitCode {
-    exit::code(fit::run(&FitAlone::parse().fit))
+    let alone = FitAlone::parse();
+    exit::code(alone.install.map_or_else(|| fit::run(&alone.fit), |folder| install(&folder)))
 }

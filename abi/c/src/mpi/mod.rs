@@ -256,9 +256,9 @@ pub unsafe extern "C" fn unisono_mpi_window_free(
 ) -> CallStatus {
     ffi_call(|| {
         // SAFETY: the shim passes the address of its handle.
-        let stats = unsafe { window::free(window, Window::stats) }?;
+        let (rank, stats) = unsafe { window::free(window, |window| (window.rank(), window.stats())) }?;
         // SAFETY: the shim passes a C string.
-        statistics::enter(unsafe { CStr::from_ptr(name) }, stats);
+        statistics::enter(unsafe { CStr::from_ptr(name) }, rank, stats);
         Ok(())
     })
 }
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn unisono_mpi_window_free(
 pub unsafe extern "C" fn unisono_mpi_window_counted(window: *mut WindowHandle, name: *const c_char) {
     let call = |window: &mut Window| {
         // SAFETY: the shim passes a C string.
-        statistics::enter(unsafe { CStr::from_ptr(name) }, window.stats());
+        statistics::enter(unsafe { CStr::from_ptr(name) }, window.rank(), window.stats());
         Ok(())
     };
     // SAFETY: the shim passes a live handle, with the window's mutex held if there are several threads.

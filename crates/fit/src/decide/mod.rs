@@ -76,6 +76,7 @@ pub(crate) const PLACEMENT: [&str; 5] =
 /// Decides the settings of a program. `user` returns the current value of a variable, if it is set.
 pub fn decide(observed: &HostState, program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> Plan {
     let HostState { limits, effective, ranks, .. } = observed;
+    let user = |name: &str| program.assigned(name).or_else(|| user(name));
     let there =
         ranks.as_ref().map_or_else(|| effective.clone(), |ranks| ranks.part_of_each(limits, effective));
     let mut decision = Decision { observed, there, program, user: &user, plan: Plan::default() };

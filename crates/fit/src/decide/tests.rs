@@ -49,6 +49,17 @@ fn set_beside_the_table(observed: &HostState, program: &ProgramTraits, user: &[(
 }
 
 #[test]
+fn a_variable_that_env_sets_before_the_program_stays() {
+    let one = host(8, Some(quota(1, GroupRelation::Own)), Some(0));
+    let program = ProgramTraits { assignments: vec!["OPENBLAS_NUM_THREADS=3".into()], ..openmp() };
+    let all = set(&one, &program, &[]);
+    assert!(all.contains(&"OMP_NUM_THREADS=1".into()), "{all:?}");
+    assert!(!all.iter().any(|one| one.starts_with("OPENBLAS_NUM_THREADS")), "{all:?}");
+    let remarks = decide(&one, &program, |_| None).remarks;
+    assert!(remarks[0].starts_with("OPENBLAS_NUM_THREADS=3 is yours and stays"), "{remarks:?}");
+}
+
+#[test]
 fn a_quota_of_one_processor_means_one_thread_for_every_runtime_whatever_the_first_program_is() {
     let one = host(8, Some(quota(1, GroupRelation::Own)), Some(0));
     let mut expected: Vec<String> =

@@ -7,7 +7,7 @@
 //! before a window ends; a table of [`MAX_NAMES`] names has at most half a megabyte. When not to use: for the
 //! counts of one window there is [`Window::stats`](crate::Window::stats).
 
-use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
+use crate::model::{Amount, Medium, Rank, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
 use std::fmt;
 use unisono_linux::clock::Duration;
@@ -27,7 +27,7 @@ const NUMBERS: usize = 1 + 3 * 5 + Verb::ALL.len() * Medium::ALL.len() * 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct StatsRow {
-    /// Number of windows; a window counts once for each of its ranks.
+    /// Number of windows; the member 0 of a window counts it.
     windows: u64,
     stats: WindowStats,
 }
@@ -54,15 +54,16 @@ impl StatsTable {
         self.rows.is_empty()
     }
 
-    /// Returns for each name the number of windows with that name (a window counts once for each of its
-    /// ranks), and their statistics.
+    /// Returns for each name the number of windows with that name, and their statistics. A window is counted
+    /// by its member 0: a table without the part of that rank counts 0.
     pub fn rows(&self) -> impl Iterator<Item = (&str, u64, &WindowStats)> {
         self.rows.iter().map(|(name, row)| (name.as_str(), row.windows, &row.stats))
     }
 
-    /// Enters a window. Control characters in its name become question marks.
-    pub fn add_window(&mut self, name: &str, stats: WindowStats) {
-        self.add(name, StatsRow { windows: 1, stats });
+    /// Enters a window of which this process is the member `rank`. Control characters in its name become
+    /// question marks.
+    pub fn add_window(&mut self, name: &str, rank: Rank, stats: WindowStats) {
+        self.add(name, StatsRow { windows: u64::from(rank.index() == 0), stats });
     }
 
     pub fn merge(&mut self, other: &Self) {
@@ -182,15 +183,15 @@ impl fmt::Display for StatsTable {
         let together = if self.ranks == 1 { "" } else { " together" };
         let of = counted(self.ranks, "rank") + together;
         if self.rows.is_empty() {
-            return writeln!(f, "windows of {of}: none was used");
+            return writeln!(f, "windows of {of}: none");
         }
-        write!(f, "windows of {of}\n{:16}", "  operations")?;
+        write!(f, "windows of {of}\n{:19}", "  operations")?;
         for medium in Medium::ALL {
-            write!(f, "  {:>22}", medium.name())?;
+            write!(f, " {:>19}", medium.name())?;
         }
         writeln!(f)?;
         for (name, row) in &self.rows {
-            let times = if row.windows == 1 { String::new() } else { format!(" ({} times)", row.windows) };
+            let times = if row.windows <= 1 { String::new() } else { format!(" ({} times)", row.windows) };
             writeln!(f, "{name}{times}")?;
             for verb in Verb::ALL {
                 operations(f, verb, row)?;
@@ -206,11 +207,11 @@ fn operations(f: &mut fmt::Formatter<'_>, verb: Verb, row: &StatsRow) -> fmt::Re
     if amounts.iter().all(|amount| amount.operations == 0) {
         return Ok(());
     }
-    write!(f, "  {:16}", verb.name())?;
+    write!(f, "  {:17}", verb.name())?;
     for Amount { operations, bytes } in amounts {
         match operations {
-            0 => write!(f, "  {:>22}", "-")?,
-            _ => write!(f, "  {operations:>12}  {:>8}", size(bytes))?,
+            0 => write!(f, " {:>19}", "-")?,
+            _ => write!(f, " {operations:>10} {:>8}", size(bytes))?,
         }
     }
     writeln!(f)
@@ -221,7 +222,7 @@ fn synchronizations(f: &mut fmt::Formatter<'_>, row: &StatsRow) -> fmt::Result {
     for (kind, stats) in kinds.into_iter().filter(|(_, stats)| stats.epochs + stats.operations > 0) {
         let (spun, blocked) = (time(stats.spun), time(stats.blocked));
         let epochs = stats.epochs;
-        writeln!(f, "  {kind:16}  {epochs:>12} epochs, waited {spun} awake and {blocked} asleep")?;
+        writeln!(f, "  {kind:7} {epochs:>20} epochs, waited {spun} awake and {blocked} asleep")?;
     }
     Ok(())
 }
@@ -241,13 +242,13 @@ mod tests {
     #[test]
     fn ranks_and_windows_of_one_name_add_up_in_one_row() {
         let (mut sum, mut other) = (StatsTable::new(), StatsTable::new());
-        sum.add_window("ghosts", stats(3));
-        other.add_window("ghosts", stats(4));
-        other.add_window("ghosts", stats(1));
-        other.add_window("halo", WindowStats::default());
+        sum.add_window("ghosts", Rank(0), stats(3));
+        other.add_window("ghosts", Rank(1), stats(4));
+        other.add_window("ghosts", Rank(0), stats(1));
+        other.add_window("halo", Rank(1), WindowStats::default());
         sum.merge(&other);
         let row = &sum.rows["ghosts"];
-        assert_eq!((row.windows, row.stats.fence.epochs), (3, 6));
+        assert_eq!((row.windows, row.stats.fence.epochs), (2, 6));
         assert_eq!(row.stats.traffic.get(Verb::Put, Medium::Stores), Amount { operations: 8, bytes: 64 });
         assert_eq!((sum.rows.len(), sum.ranks), (2, 2));
     }
@@ -258,24 +259,25 @@ mod tests {
         let mut used = stats(1200);
         used.traffic.add(Verb::Get, Medium::Kernel, Amount { operations: 7, bytes: 2_500_000 });
         used.fence.spun = Duration::from_micros(1234);
-        stats_table.add_window("ghosts", used);
+        stats_table.add_window("ghosts", Rank(0), used);
         assert_eq!(
             stats_table.to_string(),
             "windows of 1 rank\n\
-             \x20 operations                   by stores           by the kernel             by messages\n\
+             \x20 operations                  by stores       by the kernel         by messages\n\
              ghosts\n\
-             \x20 put                       1200    9.6 kB                       -                       -\n\
-             \x20 get                                    -             7    2.5 MB                       -\n\
-             \x20 fence                        2 epochs, waited 1.2 ms awake and 0.0 us asleep\n"
+             \x20 put                     1200   9.6 kB                   -                   -\n\
+             \x20 get                                 -          7   2.5 MB                   -\n\
+             \x20 fence                      2 epochs, waited 1.2 ms awake and 0.0 us asleep\n"
         );
-        assert_eq!(StatsTable::new().to_string(), "windows of 1 rank: none was used\n");
+        assert_eq!(StatsTable::new().to_string(), "windows of 1 rank: none\n");
     }
 
     #[test]
     fn any_number_of_names_takes_bounded_room() {
         let mut stats_table = StatsTable::new();
-        (0..3 * MAX_NAMES)
-            .for_each(|name| stats_table.add_window(&format!("{name}{}", "\u{1b}x".repeat(99)), stats(1)));
+        (0..3 * MAX_NAMES).for_each(|name| {
+            stats_table.add_window(&format!("{name}{}", "\u{1b}x".repeat(99)), Rank(0), stats(1))
+        });
         assert!(stats_table.rows.len() == MAX_NAMES + 1 && stats_table.encode().len() < 512 << 10);
         assert_eq!(stats_table.rows[OTHERS].windows, 2 * MAX_NAMES as u64);
         assert!(
@@ -290,7 +292,7 @@ mod tests {
             counts in proptest::collection::vec(0_u64..1 << 40, NUMBERS),
         ) {
             let mut sent = StatsTable::new();
-            names.iter().for_each(|name| sent.add_window(name, entered(&counts).stats));
+            names.iter().for_each(|name| sent.add_window(name, Rank(0), entered(&counts).stats));
             prop_assert_eq!(StatsTable::decode(&sent.encode()), Some(sent));
         }
 

@@ -176,7 +176,7 @@ impl Window {
     /// Enters this window's statistics into the job's statistics, if the job keeps them.
     fn enter(&self) {
         if let Some(mut stats_table) = self.path.shared().stats_table() {
-            stats_table.add_window(self.name(), self.stats());
+            stats_table.add_window(self.name(), self.rank, self.stats());
         }
     }
 

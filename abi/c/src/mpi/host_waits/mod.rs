@@ -112,6 +112,22 @@ pub enum WaitCall {
     NeighborAlltoall = 27,
     NeighborAlltoallv = 28,
     NeighborAlltoallw = 29,
+    /// A call that the program did not make; it is in no table.
+    Own = 30,
+}
+
+/// Why a collective of crowded ranks was left to the host MPI.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftReason {
+    /// The order of sums is looked for after these calls.
+    FirstCalls = 0,
+    /// The order of sums is not known.
+    Order = 1,
+    /// The type, the operation or the length.
+    Operation = 2,
+    /// Numbers whose result depends on the order of two operands.
+    Numbers = 3,
 }
 
 /// What completes a call.
@@ -431,7 +447,8 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
             }
             return Ok(1);
         };
-        let entry = wait_stats::is_wanted().then(|| (ticks(), ranks.is_crowded()));
+        let counts = call != WaitCall::Own && wait_stats::is_wanted();
+        let entry = counts.then(|| (ticks(), ranks.is_crowded()));
         let wait = ranks.wait(kind, passed, ask);
         if let Some((begun, crowded)) = entry {
             wait_stats::record(call, EndedWait { crowded, waited: elapsed(begun), slept: wait.slept });
@@ -494,8 +511,21 @@ pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
     ffi_call_or((), || {
-        let crowded = HOST_RANKS.get().is_some_and(MpiHostRanks::is_crowded);
-        wait_stats::record(call, EndedWait { crowded, waited: elapsed(Ticks(begun)), slept: Duration::ZERO });
+        wait_stats::record(call, timed_since(begun));
+        Ok(())
+    });
+}
+
+fn timed_since(begun: u64) -> EndedWait {
+    let crowded = HOST_RANKS.get().is_some_and(MpiHostRanks::is_crowded);
+    EndedWait { crowded, waited: elapsed(Ticks(begun)), slept: Duration::ZERO }
+}
+
+/// Records a wait that began at `begun` and that was left to the host MPI although the ranks were crowded.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_left(call: WaitCall, begun: u64, why: LeftReason) {
+    ffi_call_or((), || {
+        wait_stats::record_left(call, timed_since(begun), why);
         Ok(())
     });
 }

@@ -6,7 +6,7 @@
 //! and long waits are sampled rarely. Cost: two clock readings and a mutex for each wait; nothing without
 //! `--stats`.
 
-use super::WaitCall;
+use super::{LeftReason, WaitCall};
 use crate::mpi::wanted;
 use serde_json::{Value, json};
 use std::fmt;
@@ -55,6 +55,14 @@ const CALLS: [&str; 30] = [
     "MPI_Neighbor_alltoallw",
 ];
 
+/// The words of the table for calls that were left to the host MPI, in the order of [`LeftReason`].
+const LEFT_REASONS: [&str; 4] = [
+    "before its order of sums was known",
+    "its order of sums is unknown",
+    "not for this type, operation or length",
+    "NaN, or a least or greatest number of -0",
+];
+
 /// A completed wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedWait {
@@ -73,10 +81,12 @@ struct CallStats {
     crowded_waited: Duration,
     samples: u64,
     sampled: Duration,
+    /// Calls left to the host MPI, by [`LeftReason`].
+    left: [u64; LEFT_REASONS.len()],
 }
 
-/// The number of fields of a [`CallStats`] in its encoded form.
-const NUMBERS: usize = 7;
+/// The number of integers of a [`CallStats`] in its encoded form.
+const NUMBERS: usize = 7 + LEFT_REASONS.len();
 
 impl CallStats {
     fn add(&mut self, other: Self) {
@@ -87,21 +97,23 @@ impl CallStats {
         self.crowded_waited += other.crowded_waited;
         self.samples += other.samples;
         self.sampled += other.sampled;
+        self.left.iter_mut().zip(other.left).for_each(|(left, other)| *left += other);
     }
 
     fn numbers(self) -> [u64; NUMBERS] {
-        let Self { calls, waited, slept, crowded, crowded_waited, samples, sampled } = self;
+        let Self { calls, waited, slept, crowded, crowded_waited, samples, sampled, left: [a, b, c, d] } =
+            self;
         let [waited, slept, crowded_waited, sampled] =
             [waited, slept, crowded_waited, sampled].map(Duration::as_nanos);
-        [calls, waited, slept, crowded, crowded_waited, samples, sampled]
+        [calls, waited, slept, crowded, crowded_waited, samples, sampled, a, b, c, d]
     }
 
     fn from_numbers(
-        [calls, waited, slept, crowded, crowded_waited, samples, sampled]: [u64; NUMBERS],
+        [calls, waited, slept, crowded, crowded_waited, samples, sampled, left @ ..]: [u64; NUMBERS],
     ) -> Self {
         let [waited, slept, crowded_waited, sampled] =
             [waited, slept, crowded_waited, sampled].map(Duration::from_nanos);
-        Self { calls, waited, slept, crowded, crowded_waited, samples, sampled }
+        Self { calls, waited, slept, crowded, crowded_waited, samples, sampled, left }
     }
 
     /// Returns the mean length of the host MPI's own crowded waits, in seconds, if enough were sampled.
@@ -142,29 +154,41 @@ pub(super) fn is_wanted() -> bool {
     wanted::is_wanted()
 }
 
-fn change<T>(change: impl FnOnce(&mut OwnWaitStats) -> T) -> T {
+/// Changes the record. The first change is made after a wait of the length `waited`, with which the record
+/// begins.
+fn change<T>(waited: Duration, change: impl FnOnce(&mut OwnWaitStats) -> T) -> T {
     let mut own = own();
-    let begin = || OwnWaitStats { begun: now(), wait_stats: WaitStats::new(0) };
+    let begin = || OwnWaitStats { begun: now() - waited, wait_stats: WaitStats::new(0) };
     change(own.get_or_insert_with(begin))
 }
 
-pub(super) fn record(call: WaitCall, EndedWait { crowded, waited, slept }: EndedWait) {
+fn account_of(EndedWait { crowded, waited, slept }: EndedWait) -> CallStats {
     let mut account = CallStats { calls: 1, waited, slept, ..CallStats::default() };
     if crowded {
         (account.crowded, account.crowded_waited) = (1, waited);
     }
-    change(|own| own.wait_stats.calls[call as usize].add(account));
+    account
+}
+
+pub(super) fn record(call: WaitCall, ended: EndedWait) {
+    change(ended.waited, |own| own.wait_stats.calls[call as usize].add(account_of(ended)));
+}
+
+pub(super) fn record_left(call: WaitCall, ended: EndedWait, why: LeftReason) {
+    let mut account = account_of(ended);
+    account.left[why as usize] = 1;
+    change(ended.waited, |own| own.wait_stats.calls[call as usize].add(account));
 }
 
 /// Records a sample. It also counts as a call with its waiting time, so that the table's sums cover all waits
 /// of the program.
 pub(super) fn record_sample(call: WaitCall, sampled: Duration) {
     let account = CallStats { calls: 1, waited: sampled, samples: 1, sampled, ..CallStats::default() };
-    change(|own| own.wait_stats.calls[call as usize].add(account));
+    change(sampled, |own| own.wait_stats.calls[call as usize].add(account));
 }
 
 pub(super) fn sample_is_due() -> bool {
-    change(|own| {
+    change(Duration::ZERO, |own| {
         let sampled: Duration = own.wait_stats.calls.iter().map(|account| account.sampled).sum();
         sampled * SAMPLED < now() - own.begun
     })
@@ -234,6 +258,7 @@ fn accounts(calls: &[CallStats; CALLS.len()]) -> Vec<Value> {
             "host_samples": account.samples,
             "host_sampled_s": account.sampled.as_secs_f64(),
             "gained_s": account.gained(),
+            "left_to_mpi": account.left.iter().sum::<u64>(),
         })
     })
     .collect()
@@ -284,12 +309,15 @@ impl fmt::Display for JobWaits {
         }
         writeln!(f, "waits of {of}")?;
         let head = ["calls", "waited", "asleep", "crowded", "each", "host's own", "gained"];
-        write!(f, "{:16}", "  call")?;
-        head.iter().try_for_each(|head| write!(f, "  {head:>12}"))?;
-        writeln!(f)?;
-        let used = CALLS.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
-        for (call, account) in used {
+        cells(f, "call", head)?;
+        let used = || CALLS.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
+        for (call, account) in used() {
             row(f, call, account)?;
+        }
+        for (call, account) in used() {
+            for (left, why) in account.left.into_iter().zip(LEFT_REASONS).filter(|(left, _)| *left > 0) {
+                writeln!(f, "  {call}: {left} left to the MPI: {why}")?;
+            }
         }
         let mut ranks: Vec<&WaitStats> = self.0.iter().collect();
         ranks.sort_by_key(|wait_stats| (std::cmp::Reverse(wait_stats.sum().waited), wait_stats.rank));
@@ -323,10 +351,15 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, account: CallStats) -> fmt::Resul
     let gained = account.gained().map_or_else(|| "-".to_owned(), time);
     let (waited, asleep) = (time(account.waited.as_secs_f64()), time(account.slept.as_secs_f64()));
     let calls = account.calls.to_string();
-    write!(f, "  {name:14}")?;
-    [calls, waited, asleep, crowded, each, host, gained]
-        .iter()
-        .try_for_each(|cell| write!(f, "  {cell:>12}"))?;
+    cells(f, name, [calls, waited, asleep, crowded, each, host, gained])
+}
+
+/// Writes a line of 80 columns at most. A long name leaves less room for the number of calls.
+fn cells(f: &mut fmt::Formatter<'_>, name: &str, cells: [impl fmt::Display; 7]) -> fmt::Result {
+    let [calls, others @ ..] = cells;
+    let room = 21_usize.saturating_sub(name.len());
+    write!(f, "  {name} {calls:>room$}")?;
+    others.iter().zip([9, 8, 7, 8, 10, 8]).try_for_each(|(cell, width)| write!(f, " {cell:>width$}"))?;
     writeln!(f)
 }
 
@@ -350,6 +383,7 @@ mod tests {
             crowded_waited: Duration::from_millis(2),
             samples: 3,
             sampled: Duration::from_millis(9),
+            left: [6, 0, 0, 0],
         }
     }
 
@@ -361,8 +395,9 @@ mod tests {
         assert_eq!(
             job.to_string(),
             "waits of 2 ranks together\n\
-             \x20 call                   calls        waited        asleep       crowded          each    host's own        gained\n\
-             \x20 MPI_Recv                1003       11.0 ms        0.0 us         100 %        2.0 us        3.0 ms        3.00 s\n\
+             \x20 call             calls    waited   asleep crowded     each host's own   gained\n\
+             \x20 MPI_Recv          1003   11.0 ms   0.0 us   100 %   2.0 us     3.0 ms   3.00 s\n\
+             \x20 MPI_Recv: 6 left to the MPI: before its order of sums was known\n\
              \x20 rank 0 waited 11.0 ms of 1.00 s (1 %); 100 % of its waits crowded\n\
              \x20 rank 1 waited 0.0 us of 1.00 s (0 %); - of its waits crowded\n"
         );
