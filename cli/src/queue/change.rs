@@ -30,6 +30,7 @@ use unisono_fairqueue::{ClassTerms, Rate, TermsChange, TrafficDirection, Weight}
       a subscriber
   unisono queue change video --weight 4 --dev eth0
       a class that the policy declares")]
+#[command(override_usage = "unisono queue change [OPTIONS] --rate|--weight|--ceiling VALUE CLASS")]
 #[command(group = clap::ArgGroup::new("terms").args(["rate", "weight", "ceiling"]).required(true).multiple(true))]
 pub(crate) struct Args {
     /// The class, as `unisono queue show` names it

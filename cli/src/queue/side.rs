@@ -48,6 +48,10 @@ pub(super) struct WantedSides {
     direction: Option<Directions>,
 }
 
+pub(super) fn direction() -> impl TypedValueParser<Value = TrafficDirection> {
+    one_of(&TrafficDirection::ALL)
+}
+
 impl WantedSides {
     /// Selects the policy for the packets that a device sends; all such policies if no device is given.
     pub(super) fn sending(dev: Option<String>) -> Self {

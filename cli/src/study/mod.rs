@@ -2,9 +2,10 @@
 
 mod continued;
 mod laboratory;
+mod last_lines;
 mod progress;
 
-use crate::columns::{fold, hanging};
+use crate::columns::fold;
 use crate::exit::Failure;
 use crate::help::Completed;
 use crate::live_view::table_width;
@@ -14,8 +15,9 @@ use clap::builder::StringValueParser;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 pub use laboratory::STUDIES as LABORATORY_STUDIES;
 pub(crate) use laboratory::become_laboratory;
+pub(crate) use last_lines::fitted;
+use last_lines::unmeasured_reasons;
 use progress::Progress;
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -36,7 +38,7 @@ use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
 use unisono_study::runner::{self, Start, StudyOutcome};
 use unisono_study::{host, library, summary};
-use unisono_text::{counted, nearest};
+use unisono_text::nearest;
 
 /// A preparation that takes longer than this is announced.
 const MIN_REPORTED_PREPARATION: Duration = Duration::from_secs(2);
@@ -482,49 +484,11 @@ fn report_outcome(
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Folds the sentences of [`tables_text`] into lines of at most `width` characters. The rows of its tables,
-/// which are indented by four, stay whole.
-pub(crate) fn fitted(tables: &str, width: usize) -> String {
-    const ROW: &str = "    ";
-    let fit = |line: &str| {
-        let indent = line.len() - line.trim_start_matches([' ', '*', '-', '!']).len();
-        if line.starts_with(ROW) { line.to_owned() } else { hanging("", line, indent, width) }
-    };
-    tables.lines().map(|line| fit(line) + "\n").collect()
-}
-
 fn recorded_runs(lines: &[Line]) -> impl Iterator<Item = &RunLine> {
     lines.iter().filter_map(|line| match line {
         Line::Run(run) => Some(&**run),
         Line::Study(_) => None,
     })
-}
-
-/// The maximum number of reasons that the last screen gives for failed, and for skipped runs.
-const MAX_REASONS: usize = 3;
-
-/// Returns a line for each reason why runs failed or were skipped, the most frequent first, for example
-/// `skipped (12 runs): gangs need root`.
-fn unmeasured_reasons(lines: &[Line]) -> Vec<String> {
-    let mut said = Vec::new();
-    for (outcome, word) in [(Outcome::Failed, "failed"), (Outcome::Skipped, "skipped")] {
-        let mut reasons: Vec<(&str, usize)> = Vec::new();
-        for run in recorded_runs(lines).filter(|run| run.outcome == outcome) {
-            let reason = run.reason.as_deref().unwrap_or("no reason given");
-            match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                Some((_, n)) => *n += 1,
-                None => reasons.push((reason, 1)),
-            }
-        }
-        reasons.sort_by_key(|(_, n)| Reverse(*n));
-        let more = reasons.len().saturating_sub(MAX_REASONS);
-        let line = |(reason, n): &(&str, usize)| format!("{word} ({}): {reason}", counted(*n, "run"));
-        said.extend(reasons.iter().take(MAX_REASONS).map(line));
-        if more > 0 {
-            said.push(format!("{word}: {} more, in the report", counted(more, "reason")));
-        }
-    }
-    said
 }
 
 /// Returns the figures and verdicts of every study, and the lessons of middleware studies.
@@ -562,47 +526,6 @@ impl Drop for TemporaryDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sentences_between_tables_are_folded_and_rows_stay_whole() {
-        let row = format!("    {}", "1,234  ".repeat(14));
-        let sentence = format!("  * gangs against pinned threads: {}", "not decided, ".repeat(10));
-        let text = fitted(&format!("\nTitle\n{row}\n{sentence}\n"), 80);
-        assert!(text.starts_with(&format!("\nTitle\n{row}\n  * gangs against")), "{text}");
-        let folded: Vec<&str> = text.lines().skip(3).collect();
-        assert!(folded.iter().all(|line| line.chars().count() <= 80) && folded.len() > 1, "{text}");
-        assert!(
-            folded[1..].iter().all(|line| line.starts_with("    ") && !line.starts_with("     ")),
-            "{text}"
-        );
-        let whole = format!("{row}\n{sentence}\n");
-        assert_eq!(fitted(&whole, usize::MAX), whole);
-    }
-
-    #[test]
-    fn the_last_screen_gives_the_reasons_of_runs_that_failed_or_were_skipped() {
-        let run = |outcome, reason: &str| {
-            let reason = Some(reason.to_owned());
-            Line::Run(Box::new(RunLine { outcome, reason, ..RunLine::default() }))
-        };
-        let mut lines = vec![
-            run(Outcome::Skipped, "gangs need root"),
-            run(Outcome::Failed, "no request was served"),
-            run(Outcome::Skipped, "clang not found"),
-            run(Outcome::Skipped, "gangs need root"),
-            Line::Run(Box::default()),
-        ];
-        assert_eq!(
-            unmeasured_reasons(&lines),
-            [
-                "failed (1 run): no request was served",
-                "skipped (2 runs): gangs need root",
-                "skipped (1 run): clang not found"
-            ]
-        );
-        lines.extend(["a", "b"].map(|reason| run(Outcome::Skipped, reason)));
-        assert!(unmeasured_reasons(&lines).ends_with(&["skipped: 1 reason more, in the report".to_owned()]));
-    }
 
     #[test]
     fn the_list_of_studies_names_the_papers_figures() {

@@ -48,7 +48,7 @@ pub extern "C" fn unisono_mpi_statistics_wanted() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut usize) -> *const u8 {
     ffi_call_or(std::ptr::null(), || {
-        let windows = own_windows().take().unwrap_or_else(StatsTable::new).encode();
+        let windows = own_windows().take().unwrap_or_default().encode();
         let waits = WaitStats::take(u64::try_from(rank).unwrap_or(0)).encode();
         let length = (windows.len() as u64).to_le_bytes();
         let own = [&length[..], &windows, &waits].concat().leak();

@@ -276,7 +276,7 @@ mod tests {
     fn any_number_of_names_takes_bounded_room() {
         let mut stats_table = StatsTable::new();
         (0..3 * MAX_NAMES).for_each(|name| {
-            stats_table.add_window(&format!("{name}{}", "\u{1b}x".repeat(99)), Rank(0), stats(1))
+            stats_table.add_window(&format!("{name}{}", "\u{1b}x".repeat(99)), Rank(0), stats(1));
         });
         assert!(stats_table.rows.len() == MAX_NAMES + 1 && stats_table.encode().len() < 512 << 10);
         assert_eq!(stats_table.rows[OTHERS].windows, 2 * MAX_NAMES as u64);

@@ -201,7 +201,8 @@ impl TermsChange {
     /// Says why a text has no place for the terms of the class.
     fn not_found(&self, text: &str) -> String {
         let name = &self.class;
-        let policy = read(text, RowMatches::Skipped).and_then(|written| check::check(text, written, &|at| at.to_string()));
+        let policy = read(text, RowMatches::Skipped)
+            .and_then(|written| check::check(text, written, &|at| at.to_string()));
         let Ok(policy) = policy else {
             return format!(
                 "the policy in force cannot be read, so `{name}` cannot be found; apply it again"
