@@ -76,8 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(socket) = &args.disk {
         return disk_show::show(socket, &args.view, output);
     }
-    let sides = sides_in_force(args)?;
-    let mut earlier = read_when_in_force(&sides, |side| failure::warn(&[being_applied(side)]))?;
+    let (sides, mut earlier) = first_readings(args)?;
     let mut watch = PassageWatch::start(&lives(&earlier));
     let mut passages: Vec<Passage> = Vec::new();
     let between = if output == TableForm::Text { "\n\n" } else { "\n" };
@@ -128,10 +127,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// calls; a person does not notice the delay.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Returns the policies to show, after restoring the devices of killed commands. If another command is
-/// changing queues, its end is not waited for, unless there is no policy yet: it may take minutes to make
-/// thousands of classes.
-fn sides_in_force(args: &Args) -> anyhow::Result<Vec<LinkSide>> {
+/// Returns the policies to show, and a reading of each.
+fn first_readings(args: &Args) -> anyhow::Result<(Vec<LinkSide>, Vec<Reading>)> {
+    loop {
+        let (sides, is_restored) = sides_in_force(args)?;
+        match read_when_in_force(&sides, |side| failure::warn(&[being_applied(side)])) {
+            Ok(readings) => return Ok((sides, readings)),
+            // the command that was changing queues was killed: its device has to be restored first
+            Err(_) if !is_restored => thread::sleep(POLL_INTERVAL),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns the policies to show, and whether the devices of killed commands were restored before. If another
+/// command is changing queues, its end is not waited for, unless there is no policy yet: it may take minutes
+/// to make thousands of classes.
+fn sides_in_force(args: &Args) -> anyhow::Result<(Vec<LinkSide>, bool)> {
     loop {
         let is_locked = Journal::is_locked().map_err(|error| failure::from_error(error.into()))?;
         if !is_locked {
@@ -140,7 +152,7 @@ fn sides_in_force(args: &Args) -> anyhow::Result<Vec<LinkSide>> {
         }
         let sides = args.sides.in_force().map_err(failure::from_error)?;
         if !sides.is_empty() {
-            return Ok(sides);
+            return Ok((sides, !is_locked));
         }
         if !is_locked {
             let what = "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV";

@@ -206,8 +206,7 @@ fn a_shell_may_start_the_program() -> TestOutcome {
         let output = command.output().expect("it was found");
         verdict("counted", &output).expect("the program agrees");
         let said = text(&output.stderr);
-        let counted =
-            said.contains("\nallocated counted (2 times)\n") && said.contains(" 22 epochs, waited ");
+        let counted = said.contains("\nallocated counted\n") && said.contains(" 22 epochs, waited ");
         assert!(counted, "{}: {said}", mpi.name());
     }
     Ok(())
@@ -224,7 +223,7 @@ fn a_start_inside_a_start_changes_nothing() -> TestOutcome {
         let output = command.output().expect("it was found");
         verdict("counted", &output).expect("the program agrees");
         let said = text(&output.stderr);
-        assert_eq!(said.matches("\nallocated counted (2 times)\n").count(), 1, "{said}");
+        assert_eq!(said.matches("\nallocated counted\n").count(), 1, "{said}");
     }
     Ok(())
 }
