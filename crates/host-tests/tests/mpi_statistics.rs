@@ -114,7 +114,19 @@ fn where_ranks_cannot_gather_each_prints_its_own_table() -> TestOutcome {
     Ok(())
 }
 
+/// The heading counts the ranks also where none of them had a window.
+fn a_job_without_windows_counts_its_ranks() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("nans.c")?;
+        let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
+        let said = text(&mpi.with_preload(3, &arguments).output().expect("it was found").stderr);
+        assert_eq!(said.matches("unisono: windows of 3 ranks together: none\n").count(), 1, "{said}");
+    }
+    Ok(())
+}
+
 host_tests![needs Nothing;
+    a_job_without_windows_counts_its_ranks within 120,
     statistics_agree_with_a_program_whose_operations_are_known within 120,
     statistics_say_how_long_each_synchronization_waited within 120,
     a_window_that_is_never_freed_is_counted within 120,

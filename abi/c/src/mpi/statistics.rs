@@ -27,7 +27,11 @@ fn own_windows() -> MutexGuard<'static, Option<StatsTable>> {
 /// Adds a window that ends to the statistics.
 pub(crate) fn enter(name: &CStr, rank: Rank, stats: WindowStats) {
     if is_wanted() {
-        own_windows().get_or_insert_with(StatsTable::new).add_window(&name.to_string_lossy(), rank, stats);
+        own_windows().get_or_insert_with(StatsTable::for_own_rank).add_window(
+            &name.to_string_lossy(),
+            rank,
+            stats,
+        );
     }
 }
 
@@ -48,7 +52,7 @@ pub extern "C" fn unisono_mpi_statistics_wanted() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut usize) -> *const u8 {
     ffi_call_or(std::ptr::null(), || {
-        let windows = own_windows().take().unwrap_or_default().encode();
+        let windows = own_windows().take().unwrap_or_else(StatsTable::for_own_rank).encode();
         let waits = WaitStats::take(u64::try_from(rank).unwrap_or(0)).encode();
         let length = (windows.len() as u64).to_le_bytes();
         let own = [&length[..], &windows, &waits].concat().leak();

@@ -41,7 +41,9 @@ pub struct StatsTable {
 }
 
 impl StatsTable {
-    pub fn new() -> Self {
+    /// Creates the table of one rank without windows. `default()` is the sum of no tables, which counts no
+    /// rank.
+    pub fn for_own_rank() -> Self {
         Self { rows: BTreeMap::new(), ranks: 1 }
     }
 
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn ranks_and_windows_of_one_name_add_up_in_one_row() {
-        let (mut sum, mut other) = (StatsTable::new(), StatsTable::new());
+        let (mut sum, mut other) = (StatsTable::for_own_rank(), StatsTable::for_own_rank());
         sum.add_window("ghosts", Rank(0), stats(3));
         other.add_window("ghosts", Rank(1), stats(4));
         other.add_window("ghosts", Rank(0), stats(1));
@@ -255,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_for_each_kind_that_was_used() {
-        let mut stats_table = StatsTable::new();
+        let mut stats_table = StatsTable::for_own_rank();
         let mut used = stats(1200);
         used.traffic.add(Verb::Get, Medium::Kernel, Amount { operations: 7, bytes: 2_500_000 });
         used.fence.spun = Duration::from_micros(1234);
@@ -269,12 +271,12 @@ mod tests {
              \x20 get                                 -          7   2.5 MB                   -\n\
              \x20 fence                      2 epochs, waited 1.2 ms awake and 0.0 us asleep\n"
         );
-        assert_eq!(StatsTable::new().to_string(), "windows of 1 rank: none\n");
+        assert_eq!(StatsTable::for_own_rank().to_string(), "windows of 1 rank: none\n");
     }
 
     #[test]
     fn any_number_of_names_takes_bounded_room() {
-        let mut stats_table = StatsTable::new();
+        let mut stats_table = StatsTable::for_own_rank();
         (0..3 * MAX_NAMES).for_each(|name| {
             stats_table.add_window(&format!("{name}{}", "\u{1b}x".repeat(99)), Rank(0), stats(1));
         });
@@ -291,7 +293,7 @@ mod tests {
             names in proptest::collection::vec("[a-z]{0,9}", 0..6),
             counts in proptest::collection::vec(0_u64..1 << 40, NUMBERS),
         ) {
-            let mut sent = StatsTable::new();
+            let mut sent = StatsTable::for_own_rank();
             names.iter().for_each(|name| sent.add_window(name, Rank(0), entered(&counts).stats));
             prop_assert_eq!(StatsTable::decode(&sent.encode()), Some(sent));
         }

@@ -145,7 +145,7 @@ impl MessageEngine {
             bell,
             hook: Hook::default(),
             agent: agent::Agent::default(),
-            stats_table: StatsTable::is_wanted().then(|| Mutex::new(StatsTable::new())),
+            stats_table: StatsTable::is_wanted().then(|| Mutex::new(StatsTable::for_own_rank())),
             waiters: AtomicUsize::new(0),
             wait_timeout: AtomicU64::new(0),
         })
