@@ -172,7 +172,7 @@ fn resource_table(text: &mut String, name: usize, title: &str, groups: &[GroupUs
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, LinkFraming, LiveClass, Rate};
+    use unisono_fairqueue::{LinkFraming, LiveClass, Rate};
 
     #[test]
     fn the_shares_are_what_was_used_between_two_readings() {
@@ -198,17 +198,7 @@ mod tests {
         let (_, cpu) = uses.cpu.as_ref().expect("it is there");
         assert!((cpu[0].gets - 0.5).abs() < 1e-9 && (cpu[0].part - 1.0).abs() < 1e-9);
         assert_eq!(cpu[1].part, 0.0, "its group has just come");
-        let class = |name: &str| LiveClass {
-            name: name.to_owned(),
-            parent: None,
-            guarantee: 5e5,
-            packets: 0,
-            bytes: 0,
-            dropped: 0,
-            backlog: Backlog::default(),
-            queue: None,
-            delay: None,
-        };
+        let class = |name: &str| LiveClass { name: name.to_owned(), guarantee: 5e5, ..LiveClass::default() };
         let live = Live {
             backend: "kernel".to_owned(),
             device: "eth0".to_owned(),

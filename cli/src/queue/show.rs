@@ -4,13 +4,14 @@ use super::group_use::{GroupReading, GroupUses};
 use super::side::WantedSides;
 use super::socket_use::{self, SocketUse};
 use super::unseen::{Passage, PassageWatch};
-use super::view::{link_rate, only, table, wait_of};
+use super::view::{link_rate, only, table, unknown_class, wait_of};
 use super::{disk_show, failure};
 use crate::columns::fold;
 use crate::exit::Failure;
 use crate::live_view::{LiveViewFlags, LiveViewText, body_rows};
 use crate::machine_output::{self, CsvFlag, TableForm};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -92,7 +93,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             passages = watch.judge(&lives(&readings));
             watch = PassageWatch::start(&lives(&readings));
         }
-        let shown = chosen(&readings, &earlier, &args.class)?;
+        let paces = |(now, earlier): (&Reading, &Reading)| now.live.paces(&earlier.live);
+        let paces: Vec<Vec<Pace>> = readings.iter().zip(&earlier).map(paces).collect();
+        let shown = chosen(&readings, &paces, &args.class)?;
         if output == TableForm::Csv {
             let rows = shown.iter().flat_map(|(live, paces)| rows(live, paces));
             return Ok(machine_output::csv(&rows.collect::<Vec<_>>())?);
@@ -100,22 +103,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let rows = body_rows() / readings.len();
         let texts = readings.iter().zip(&earlier).enumerate().map(|(at, (now, earlier))| {
             let uses = now.group_uses(earlier);
-            let (live, paces) = &shown[at];
+            let ((live, of_shown), all) = (&shown[at], &paces[at]);
             let sockets = now.socket_uses(earlier);
             if output == TableForm::Json {
-                let mut object = json(now, (live, paces), &uses, passages.get(at));
+                let mut object = json(now, (live, of_shown), &uses, passages.get(at));
                 object["sockets"] = socket_use::json_of(&sockets).into();
                 return machine_output::json("unisono-queue-show-1", &object);
             }
             let note = passages.get(at).filter(|passage| passage.unseen.is_some());
             let note = note.map_or_else(String::new, |passage| format!("\n{}", passage.in_words()));
-            let all = now.live.paces(&earlier.live);
-            let others = others(now, &all, &uses, width) + &socket_use::table(&sockets, width);
+            let others = others(now, all, &uses, width) + &socket_use::table(&sockets, width);
             let others = fold(&(others + &note), width);
             // an empty line stands between two devices
             let rows =
                 if rows == usize::MAX { rows } else { rows.saturating_sub(others.lines().count() + 1) };
-            Ok(table(live, paces, link_rate(&now.live, &all), width, rows) + &others)
+            Ok(table(live, of_shown, link_rate(&now.live, all), width, rows) + &others)
         });
         let text = texts.collect::<serde_json::Result<Vec<_>>>()?.join(between);
         earlier = readings;
@@ -207,24 +209,27 @@ fn being_applied(side: &LinkSide) -> String {
     format!("a policy is being applied to {side}; its classes are shown when it is in force")
 }
 
-/// Returns the classes of each reading that `--class` chooses, with their rates; all classes if it names
-/// none.
-fn chosen(
-    readings: &[Reading],
-    earlier: &[Reading],
+/// The classes of a policy that are shown, and their rates.
+type ShownClasses<'a> = (Cow<'a, Live>, Cow<'a, [Pace]>);
+
+/// Returns the classes of each reading that `--class` chooses; all classes if it names none. A class need not
+/// be in the policy of every device, so a reading may have none.
+fn chosen<'a>(
+    readings: &'a [Reading],
+    paces: &'a [Vec<Pace>],
     names: &[String],
-) -> Result<Vec<(Live, Vec<Pace>)>, Failure> {
-    let with_paces = |(now, earlier): (&Reading, &Reading)| (now.live.clone(), now.live.paces(&earlier.live));
-    let all: Vec<(Live, Vec<Pace>)> = readings.iter().zip(earlier).map(with_paces).collect();
-    if names.is_empty() {
-        return Ok(all);
+) -> Result<Vec<ShownClasses<'a>>, Failure> {
+    if let Some(why) = unknown_class(&lives(readings), names) {
+        return Err(Failure::Usage(why));
     }
-    // a class need not be in the policy of every device
-    let found: Vec<_> = all.iter().map(|(live, paces)| only(live, paces, names)).collect();
-    match found.iter().find_map(|found| found.as_ref().err()) {
-        Some(why) if found.iter().all(Result::is_err) => Err(Failure::Usage(why.clone())),
-        _ => Ok(found.into_iter().flatten().collect()),
-    }
+    let choose = |(now, paces): (&'a Reading, &'a Vec<Pace>)| match names.is_empty() {
+        true => (Cow::Borrowed(&now.live), Cow::Borrowed(paces.as_slice())),
+        false => {
+            let (live, paces) = only(&now.live, paces, names);
+            (Cow::Owned(live), Cow::Owned(paces))
+        }
+    };
+    Ok(readings.iter().zip(paces).map(choose).collect())
 }
 
 fn lives(readings: &[Reading]) -> Vec<&Live> {
@@ -355,6 +360,36 @@ fn others(reading: &Reading, paces: &[Pace], uses: &GroupUses, width: usize) -> 
 mod tests {
     use super::*;
     use unisono_fairqueue::{Backlog, DelayFigures, Rate, TrafficDirection};
+
+    #[test]
+    fn each_device_has_its_own_chosen_classes_also_where_it_lacks_one_of_them() {
+        let both = || {
+            let (first, mut second) = (reading(1000, None), reading(1000, None));
+            second.live.device = "eth1".to_owned();
+            second.live.classes.retain(|class| class.name == "rest");
+            [first, second]
+        };
+        let [first, second] = both();
+        for readings in [both(), [second, first]] {
+            let paces: Vec<_> = readings.iter().map(|now| now.live.paces(&now.live)).collect();
+            let names = |names: &[&str]| -> Vec<Vec<String>> {
+                let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+                let chosen = chosen(&readings, &paces, &names).unwrap_or_else(|error| panic!("{error}"));
+                let of = |(live, paces): &ShownClasses<'_>| {
+                    assert_eq!(live.classes.len(), paces.len());
+                    live.classes.iter().map(|class| format!("{} {}", live.device, class.name)).collect()
+                };
+                chosen.iter().map(of).collect()
+            };
+            for (at, of) in names(&["video"]).iter().enumerate() {
+                let expected: &[&str] =
+                    if readings[at].live.device == "eth0" { &["eth0 video"] } else { &[] };
+                assert_eq!(of, expected);
+            }
+            assert_eq!(names(&["video", "rest"]), names(&[]));
+            assert!(chosen(&readings, &paces, &["vidoe".to_owned()]).is_err());
+        }
+    }
 
     fn reading(at_ns: u64, delay: Option<DelayFigures>) -> Reading {
         let class = |name: &str, bytes: u64, delay| LiveClass {

@@ -4,7 +4,7 @@ use super::units;
 use crate::columns::{self, Column};
 use std::cmp::Ordering;
 use std::collections::HashSet;
-use unisono_fairqueue::{Backlog, Live, LiveClass, Pace, TrafficDirection};
+use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
 use unisono_text::nearest;
 
 const BAR: usize = 12;
@@ -53,17 +53,7 @@ fn busiest(live: &Live, paces: &[Pace], kept: usize) -> (Live, Vec<Pace>) {
         }
     });
     let rest = order.split_off(kept.min(order.len()));
-    let mut sum = LiveClass {
-        name: format!("{} more", rest.len()),
-        parent: None,
-        guarantee: 0.0,
-        packets: 0,
-        bytes: 0,
-        dropped: 0,
-        backlog: Backlog::default(),
-        queue: None,
-        delay: None,
-    };
+    let mut sum = LiveClass { name: format!("{} more", rest.len()), ..LiveClass::default() };
     let mut pace = Pace::default();
     // what a class with children counts is counted by its leaves
     for at in rest.into_iter().filter(|at| !has_children(*at)) {
@@ -80,21 +70,22 @@ fn busiest(live: &Live, paces: &[Pace], kept: usize) -> (Live, Vec<Pace>) {
     (Live { classes, ..live.clone() }, paces)
 }
 
-/// Returns only the classes of these names, and those below them. Fails if there is no class of a name.
-pub(super) fn only(live: &Live, paces: &[Pace], names: &[String]) -> Result<(Live, Vec<Pace>), String> {
-    for name in names {
-        if !live.classes.iter().any(|class| class.name == *name) {
-            let near = nearest(name, live.classes.iter().map(|class| class.name.as_str()));
-            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            return Err(format!("--class {name}: no policy that is shown has this class{near}"));
-        }
-    }
+/// Returns a message about the first of these names that none of the policies has.
+pub(super) fn unknown_class(policies: &[&Live], names: &[String]) -> Option<String> {
+    let all = || policies.iter().flat_map(|live| &live.classes).map(|class| class.name.as_str());
+    let unknown = names.iter().find(|name| all().all(|known| known != **name))?;
+    let near = nearest(unknown, all()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    Some(format!("--class {unknown}: no policy that is shown has this class{near}"))
+}
+
+/// Returns only the classes of these names, and those below them.
+pub(super) fn only(live: &Live, paces: &[Pace], names: &[String]) -> (Live, Vec<Pace>) {
     let is_wanted = |class: &&LiveClass| {
         names.contains(&class.name) || ancestors(live, class).any(|above| names.contains(&above.name))
     };
     let kept = live.classes.iter().zip(paces).filter(|(class, _)| is_wanted(class));
     let (classes, paces) = kept.map(|(class, pace)| (class.clone(), *pace)).unzip();
-    Ok((Live { classes, ..live.clone() }, paces))
+    (Live { classes, ..live.clone() }, paces)
 }
 
 /// Returns the time in which a class's backlog drains at its present rate, in nanoseconds; `None` if the rate
@@ -158,7 +149,7 @@ fn ancestors<'a>(live: &'a Live, class: &LiveClass) -> impl Iterator<Item = &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{DelayFigures, LinkFraming, Rate};
+    use unisono_fairqueue::{Backlog, DelayFigures, LinkFraming, Rate};
 
     fn live(delay: Option<DelayFigures>) -> (Live, Vec<Pace>) {
         let class = |name: &str, parent: Option<&str>| LiveClass {
@@ -255,10 +246,9 @@ mod tests {
     #[test]
     fn classes_are_chosen_with_those_below_them() {
         let (live, paces) = access_network();
-        let (only_two, of_two) =
-            only(&live, &paces, &["tower1".to_owned(), "tower2-7".to_owned()]).expect("there");
+        let (only_two, of_two) = only(&live, &paces, &["tower1".to_owned(), "tower2-7".to_owned()]);
         assert_eq!((only_two.classes.len(), of_two.len()), (102, 102));
-        let wrong = only(&live, &paces, &["twoer1".to_owned()]).expect_err("there is none");
+        let wrong = unknown_class(&[&live], &["twoer1".to_owned()]).expect("there is none");
         assert!(wrong.ends_with("did you mean `tower1`?"), "{wrong}");
     }
 

@@ -46,7 +46,7 @@ pub struct Live {
 }
 
 /// The counters of one class. The counters of an inner class are sums over all classes below it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct LiveClass {
     pub name: String,
     /// The parent class; `None` if that is the root.
@@ -122,13 +122,9 @@ mod tests {
         LiveClass {
             name: name.to_owned(),
             parent: parent.map(str::to_owned),
-            guarantee: 0.0,
-            packets: 0,
             bytes,
             dropped,
-            backlog: Backlog::default(),
-            queue: None,
-            delay: None,
+            ..LiveClass::default()
         }
     }
 

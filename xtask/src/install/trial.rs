@@ -56,7 +56,7 @@ fn compile_with_pkg_config(prefix: &InstallPrefix, source: &Path, to: &Path) -> 
     run(gcc.args(link.split_whitespace()).arg("-lm"))
 }
 
-/// Builds the examples in C as a program's developer does who has no clone: a copy of their folder, with the
+/// Builds the examples in C as a developer without a clone does: a copy of their folder, with the
 /// header and the library of the installation beside each other.
 fn build_examples(prefix: &InstallPrefix, copy: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(copy).context("a folder for the examples")?;

@@ -451,7 +451,8 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
         let entry = counts.then(|| (ticks(), ranks.is_crowded()));
         let wait = ranks.wait(kind, passed, ask);
         if let Some((begun, crowded)) = entry {
-            wait_stats::record(call, EndedWait { crowded, waited: elapsed(begun), slept: wait.slept });
+            let ended = EndedWait { crowded, waited: elapsed(begun), slept: wait.slept };
+            wait_stats::record(call, ended, None);
         }
         Ok(c_int::from(wait.long))
     })
@@ -511,7 +512,7 @@ pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
     ffi_call_or((), || {
-        wait_stats::record(call, timed_since(begun));
+        wait_stats::record(call, timed_since(begun), None);
         Ok(())
     });
 }
@@ -525,7 +526,7 @@ fn timed_since(begun: u64) -> EndedWait {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_left(call: WaitCall, begun: u64, why: LeftReason) {
     ffi_call_or((), || {
-        wait_stats::record_left(call, timed_since(begun), why);
+        wait_stats::record(call, timed_since(begun), Some(why));
         Ok(())
     });
 }

@@ -162,22 +162,20 @@ fn change<T>(waited: Duration, change: impl FnOnce(&mut OwnWaitStats) -> T) -> T
     change(own.get_or_insert_with(begin))
 }
 
-fn account_of(EndedWait { crowded, waited, slept }: EndedWait) -> CallStats {
+/// Records a wait, and why it was left to the host MPI, if it was.
+pub(super) fn record(
+    call: WaitCall,
+    EndedWait { crowded, waited, slept }: EndedWait,
+    left: Option<LeftReason>,
+) {
     let mut account = CallStats { calls: 1, waited, slept, ..CallStats::default() };
     if crowded {
         (account.crowded, account.crowded_waited) = (1, waited);
     }
-    account
-}
-
-pub(super) fn record(call: WaitCall, ended: EndedWait) {
-    change(ended.waited, |own| own.wait_stats.calls[call as usize].add(account_of(ended)));
-}
-
-pub(super) fn record_left(call: WaitCall, ended: EndedWait, why: LeftReason) {
-    let mut account = account_of(ended);
-    account.left[why as usize] = 1;
-    change(ended.waited, |own| own.wait_stats.calls[call as usize].add(account));
+    if let Some(why) = left {
+        account.left[why as usize] = 1;
+    }
+    change(waited, |own| own.wait_stats.calls[call as usize].add(account));
 }
 
 /// Records a sample. It also counts as a call with its waiting time, so that the table's sums cover all waits

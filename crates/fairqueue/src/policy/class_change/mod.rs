@@ -12,7 +12,7 @@
 //! Cost: one pass over the text, and for each class a part of a microsecond.
 
 use super::error::Mistake;
-use super::read::{ClassLine, HEADING, KEYS, RowMatches, read};
+use super::read::{ClassLine, HEADING, KEYS, RowMatches, Written, read};
 use super::subscribers::{MBIT, broken_promise};
 use super::{Policy, ROOT, check};
 use crate::hierarchy::ClassId;
@@ -68,7 +68,7 @@ pub struct ChangedPolicy {
     pub class: ClassId,
 }
 
-/// What a class gets.
+/// The terms of a class.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ClassTerms {
     pub class: String,
@@ -162,7 +162,7 @@ impl TermsChange {
             .collect();
         // the user knows this class, and hears of it first
         promised.sort_by_key(|(name, _)| *name != self.class);
-        let classes = check::check(&text, written, &|at| at.to_string()).map_err(place)?;
+        let classes = checked(&text, written).map_err(place)?;
         let hierarchy = &classes.hierarchy;
         let found = hierarchy.find(&self.class).filter(|class| *class != ClassId::ROOT);
         let is_as_wanted = |class: &ClassId| {
@@ -170,10 +170,7 @@ impl TermsChange {
                 && (self.ceiling.is_none() || classes.ceilings[class.index()] == self.ceiling)
         };
         let Some(class) = found.filter(is_as_wanted) else {
-            return refuse(format!(
-                "class `{}` is written in a form that cannot be changed alone; change the policy, and apply it",
-                self.class
-            ));
+            return refuse(self.not_alone());
         };
         let guarantees = classes.guarantees();
         for (name, promised) in promised {
@@ -198,20 +195,24 @@ impl TermsChange {
         })
     }
 
+    fn not_alone(&self) -> String {
+        format!(
+            "class `{}` is written in a form that cannot be changed alone; change the policy, and apply it",
+            self.class
+        )
+    }
+
     /// Says why a text has no place for the terms of the class.
     fn not_found(&self, text: &str) -> String {
         let name = &self.class;
-        let policy = read(text, RowMatches::Skipped)
-            .and_then(|written| check::check(text, written, &|at| at.to_string()));
+        let policy = read(text, RowMatches::Skipped).and_then(|written| checked(text, written));
         let Ok(policy) = policy else {
             return format!(
                 "the policy in force cannot be read, so `{name}` cannot be found; apply it again"
             );
         };
         if name != ROOT && policy.hierarchy.find(name).is_some() {
-            return format!(
-                "class `{name}` is written in a form that cannot be changed alone; change the policy, and apply it"
-            );
+            return self.not_alone();
         }
         let names = || policy.hierarchy.classes().skip(1).map(|(_, class)| class.name.as_str());
         match nearest(name, names()) {
@@ -225,6 +226,10 @@ impl TermsChange {
             ),
         }
     }
+}
+
+fn checked(text: &str, written: Written) -> Result<Policy, Mistake> {
+    check::check(text, written, &|at| at.to_string())
 }
 
 /// The most classes that a message lists.
