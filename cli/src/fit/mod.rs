@@ -14,6 +14,7 @@ use unisono_fit::{FitHost, FittedProgram, MpiNames, ProcessorLease, ProgramTrait
 use unisono_launch::Error;
 use unisono_launch::side_by_side::{self, Companion};
 use unisono_linux::affinity::CpuSet;
+use unisono_linux::terminal;
 use unisono_mpi_preload::{HostMpi, is_launcher};
 use unisono_text::counted;
 
@@ -143,7 +144,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let says = !(args.quiet || args.dry_run && args.json);
     if says {
-        for line in output_lines(&host, &fitted, lease.as_ref(), args.dry_run) {
+        for line in output_lines(&host, &fitted, lease.as_ref(), args.dry_run, line_width(args.dry_run)) {
             if args.dry_run { output::answer(&line)? } else { exit::print_error(&line) }
         }
     }
@@ -172,13 +173,27 @@ fn usage_error(error: Error) -> anyhow::Error {
     }
 }
 
-/// Returns the command's output: one line for all settings with the same reason, then the settings that were
+/// Returns the number of characters that a line of the output may have. Elsewhere than on a terminal any
+/// number: programs that read standard error get one line for each reason.
+fn line_width(dry_run: bool) -> usize {
+    /// The words that `exit::print_error` puts before a line.
+    const NAME: &str = "unisono: ";
+    let columns = if dry_run {
+        terminal::columns(std::io::stdout())
+    } else {
+        terminal::columns(std::io::stderr()).map(|columns| columns.saturating_sub(NAME.len()))
+    };
+    columns.unwrap_or(usize::MAX)
+}
+
+/// Returns the command's output: a text for all settings with the same reason, then the settings that were
 /// left alone.
 fn output_lines(
     host: &FitHost,
     fitted: &[FittedProgram],
     lease: Option<&ProcessorLease>,
     dry_run: bool,
+    width: usize,
 ) -> Vec<String> {
     let mut lines: Vec<String> = host
         .limits
@@ -198,7 +213,7 @@ fn output_lines(
         while let [first, ..] = rest {
             let same = rest.iter().take_while(|setting| setting.why == first.why).count();
             let words: Vec<String> = rest[..same].iter().map(|setting| assignment(setting)).collect();
-            lines.push(format!("{who}{}: {}", words.join(" "), first.why));
+            lines.push(reason_and_settings(&format!("{who}{}; set:", first.why), &words, width));
             rest = &rest[same..];
         }
         lines.extend(one.plan.remarks.iter().map(|remark| format!("{who}{remark}")));
@@ -211,6 +226,41 @@ fn output_lines(
         lines.push(format!("bound to {cpus}, which the fewest others use"));
     }
     lines
+}
+
+/// Returns the reason, which tells a reader more than the names, and then the settings: on one line, or in
+/// lines of at most `width` characters if that is a terminal's width.
+fn reason_and_settings(reason: &str, settings: &[String], width: usize) -> String {
+    if width == usize::MAX {
+        return format!("{reason} {}", settings.join(" "));
+    }
+    let settings = filled(settings.iter().map(String::as_str), width.saturating_sub(INDENT.len()));
+    format!("{}\n{INDENT}{settings}", filled(reason.split(' '), width))
+}
+
+/// The beginning of a line that continues the line above it.
+const INDENT: &str = "  ";
+
+/// Joins words into lines of at most `width` characters. A word is not broken: a path or a setting is copied
+/// as a whole.
+fn filled<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> String {
+    let mut text = String::new();
+    let mut used = 0;
+    for word in words {
+        let length = word.chars().count();
+        if text.is_empty() {
+            used = length;
+        } else if used + 1 + length <= width {
+            text.push(' ');
+            used += 1 + length;
+        } else {
+            text.push('\n');
+            text.push_str(INDENT);
+            used = INDENT.len() + length;
+        }
+        text.push_str(word);
+    }
+    text
 }
 
 /// Returns `NAME=VALUE`, quoted for a shell.
@@ -256,4 +306,29 @@ fn run_side_by_side(several: &[Companion]) -> anyhow::Result<ExitCode> {
     let ended = side_by_side::run(several, exit::print_error).map_err(usage_error)?;
     let failed = ended.iter().find(|(_, how)| how.is_failure());
     Ok(failed.map_or(ExitCode::SUCCESS, |(_, how)| ExitCode::from(how.code())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_comes_first_and_on_a_terminal_the_settings_follow_in_lines_that_fit() {
+        let names = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"];
+        let mut settings: Vec<String> = names.iter().map(|name| format!("{name}=1")).collect();
+        settings.push("ERL_AFLAGS='+S 1:1 +sbwt none'".to_owned());
+        let container = format!("/sys/fs/cgroup/docker-{}.scope", "0".repeat(64));
+        for group in ["/job", container.as_str()] {
+            let reason = format!("1 processor, because a quota of 1 holds in {group}; set:");
+            let whole = reason_and_settings(&reason, &settings, usize::MAX);
+            assert!(whole.starts_with(&format!("{reason} OMP_NUM_THREADS=1 OPENBLAS")), "{whole}");
+            assert_eq!(whole.lines().count(), 1, "{whole}");
+            let shown = reason_and_settings(&reason, &settings, 71);
+            assert!(shown.starts_with("1 processor, because a quota of 1 holds in"), "{shown}");
+            let fits = |line: &str| line.chars().count() <= 71 || line.trim_start().starts_with(&container);
+            assert!(shown.lines().all(fits), "{shown}");
+            assert!(shown.contains("\n  OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 "), "{shown}");
+            assert!(shown.contains("ERL_AFLAGS='+S 1:1 +sbwt none'"), "a value is not broken: {shown}");
+        }
+    }
 }

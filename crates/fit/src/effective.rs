@@ -44,7 +44,8 @@ impl fmt::Display for LimitedBy {
                 // two digits describe a quota; further digits are noise of the division
                 let number = format!("{:.2}", quota.processors());
                 let number = number.trim_end_matches('0').trim_end_matches('.');
-                write!(f, "{} has a quota of {number}", quota.group.display())
+                // the path comes last, because it may be longer than a line
+                write!(f, "a quota of {number} holds in {}", quota.group.display())
             }
             LimitedBy::Partition => f.write_str("this is its part among several programs"),
             LimitedBy::Ranks(count) => write!(f, "{count} ranks share the processors of this host"),
@@ -124,10 +125,10 @@ mod tests {
                 limits("4-5", Some("4-7"), None),
                 "2 processors, because the affinity allows processors 4-5",
             ),
-            (limits("0-7", None, Some(100_000)), "1 processor, because /job has a quota of 1"),
-            (limits("0-7", None, Some(250_000)), "3 processors, because /job has a quota of 2.5"),
+            (limits("0-7", None, Some(100_000)), "1 processor, because a quota of 1 holds in /job"),
+            (limits("0-7", None, Some(250_000)), "3 processors, because a quota of 2.5 holds in /job"),
             (limits("0", None, Some(250_000)), "1 processor, because the affinity allows processors 0"),
-            (limits("0-7", Some("0-7"), Some(1000)), "1 processor, because /job has a quota of 0.01"),
+            (limits("0-7", Some("0-7"), Some(1000)), "1 processor, because a quota of 0.01 holds in /job"),
         ] {
             assert_eq!(effective(&limits).to_string(), expected);
         }

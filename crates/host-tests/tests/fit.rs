@@ -85,7 +85,8 @@ fn a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_h
         let output = joined(fit(&["--"]).arg(&team), group);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1", "{said}");
-        assert!(said.contains("OMP_NUM_THREADS=1") && said.contains("has a quota of 1"), "{said}");
+        assert!(said.contains("unisono: 1 processor, because a quota of 1 holds in /"), "{said}");
+        assert!(said.contains("; set: OMP_NUM_THREADS=1 "), "{said}");
         let output = joined(fit(&["--dry-run", "--json", "--"]).arg(&team), group);
         let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(answer["effective_processors"], 1);

@@ -169,7 +169,7 @@ impl Decision<'_> {
 
     fn set_thread_counts(&mut self) {
         self.limit_blas_threads();
-        let why = format!("as many threads as there are processors: {}", self.there);
+        let why = self.there.to_string();
         for variable in RUNTIME_VARIABLES {
             let name = variable.name;
             if let Some(value) = (self.user)(name) {
@@ -256,15 +256,17 @@ impl Decision<'_> {
             return;
         }
         let built = match self.program.go {
-            None => "as many threads as there are processors".to_owned(),
-            Some(go) if go.minor == 0 => "a Go before 1.18 built it and counts no quota".to_owned(),
-            Some(go) if go.minor < 25 => format!("Go 1.{} built it and counts no quota", go.minor),
-            Some(_) if self.is_partition() => "Go counts the quota as if no other program used it".to_owned(),
-            Some(go) if !go.reads_quota => "its module turned off that Go counts a quota".to_owned(),
-            Some(_) if !self.has_own_quota() => "Go counts no quota of a group around its own".to_owned(),
-            Some(_) => "Go rounds a quota up, to at least two".to_owned(),
+            None => String::new(),
+            Some(go) if go.minor == 0 => "; a Go before 1.18 built it and counts no quota".to_owned(),
+            Some(go) if go.minor < 25 => format!("; Go 1.{} built it and counts no quota", go.minor),
+            Some(_) if self.is_partition() => {
+                "; Go counts the quota as if no other program used it".to_owned()
+            }
+            Some(go) if !go.reads_quota => "; its module turned off that Go counts a quota".to_owned(),
+            Some(_) if !self.has_own_quota() => "; Go counts no quota of a group around its own".to_owned(),
+            Some(_) => "; Go rounds a quota up, to at least two".to_owned(),
         };
-        let why = format!("{built}: {}", self.there);
+        let why = format!("{}{built}", self.there);
         self.set("GOMAXPROCS", self.processors(), &why);
     }
 
@@ -303,7 +305,7 @@ impl Decision<'_> {
             Some(_) if !self.is_partition() => format!("Java {} does not count this quota", java.feature),
             _ => "Java counts the processors as if no other program used them".to_owned(),
         };
-        let why = format!("{why}: {}", self.there);
+        let why = format!("{}; {why}", self.there);
         self.plan.options.push(Setting { name: OPTION, value: self.processors().to_string(), why });
     }
 

@@ -191,7 +191,7 @@ fn more_threads_than_there_is_quota_for_stay_the_users_but_wait_passively() {
     let plan = decide(&one, &openmp(), |name| (name == user[0].0).then(|| user[0].1.to_owned()));
     assert_eq!(
         plan.remarks,
-        ["OMP_NUM_THREADS=8 is yours and stays, on 1 processor, because /job has a quota of 1"]
+        ["OMP_NUM_THREADS=8 is yours and stays, on 1 processor, because a quota of 1 holds in /job"]
     );
 }
 
