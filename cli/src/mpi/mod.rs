@@ -4,9 +4,11 @@ mod first_rank;
 
 use crate::exit::{self, Failure};
 use anyhow::Context;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use unisono_advise::remedy::shell_quoted;
 use unisono_btin::NetworkFile;
 use unisono_linux::elf::Linking;
 use unisono_linux::programs::executable;
@@ -161,6 +163,10 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         crate::output::answer(&library.display().to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(command) = command_behind_launcher(&args.program, std::env::args_os().skip(1).collect()) {
+        let text = "an MPI's launcher starts the ranks and belongs before 'unisono mpi'; write";
+        return Err(Failure::Usage(format!("{text}: {command}")).into());
+    }
     let (name, arguments) = args.program.split_first().expect("clap requires one unless --print is given");
     let program = preload::find(name).map_err(usage_error)?;
     preload::require_launcher(name, |variable| std::env::var(variable).ok()).map_err(usage_error)?;
@@ -234,6 +240,20 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     Err(start_error(&mut command, &program))
 }
 
+/// Returns the command to type in place of one that has `unisono mpi` before the launcher: the launcher with
+/// its options first, then `unisono mpi` with its own, then the program. `words` are this process's arguments
+/// without its name. Returns `None` if `program` starts no launcher, or if the launcher starts no program.
+fn command_behind_launcher(program: &[String], mut words: Vec<OsString>) -> Option<String> {
+    let program: Vec<OsString> = program.iter().map(OsString::from).collect();
+    words.truncate(words.len().saturating_sub(program.len()));
+    words.insert(0, "unisono".into());
+    if words.last().is_some_and(|word| word != "--") {
+        words.push("--".into());
+    }
+    let command = unisono_fit::with_prefixed_ranks(&program, preload::is_launcher, &words)?;
+    Some(shell_quoted(&command))
+}
+
 /// Returns a path that stays right if the program changes its directory.
 fn absolute(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
@@ -290,6 +310,25 @@ fn usage_error(error: Error) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn before_a_launcher_the_command_is_named_that_has_the_prefix_behind_it() {
+        let behind = |line: &str, program: usize| {
+            let words: Vec<&str> = line.split(' ').skip(1).collect();
+            let program: Vec<String> = words[program..].iter().map(|word| (*word).to_owned()).collect();
+            command_behind_launcher(&program, words.iter().map(OsString::from).collect())
+        };
+        assert_eq!(
+            behind("unisono mpi --stats -- mpiexec -n 4 python3 -m mpi4py a.py", 3).as_deref(),
+            Some("mpiexec -n 4 unisono mpi --stats -- python3 -m mpi4py a.py")
+        );
+        assert_eq!(
+            behind("unisono mpi timeout 60 mpirun -n 4 ./a", 1).as_deref(),
+            Some("timeout 60 mpirun -n 4 unisono mpi -- ./a")
+        );
+        assert_eq!(behind("unisono mpi -- python3 -m mpi4py a.py", 2), None, "a rank");
+        assert_eq!(behind("unisono mpi -- mpiexec -n 4", 2), None, "the launcher has no program");
+    }
 
     #[test]
     fn the_launcher_that_is_named_exists() {

@@ -310,7 +310,7 @@ fn slice_options(remedy: TriedRemedy) -> &'static [&'static str] {
 }
 
 /// Quotes a command for a shell.
-fn shell_quoted(program: &[OsString]) -> String {
+pub fn shell_quoted(program: &[OsString]) -> String {
     let words: Vec<String> = program.iter().map(|word| shell_quoted_word(word)).collect();
     words.join(" ")
 }

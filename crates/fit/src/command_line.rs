@@ -84,6 +84,28 @@ fn behind_one(known: &PrefixCommand, words: &[OsString], mut at: usize) -> Optio
     (at < words.len()).then_some(at)
 }
 
+/// Returns a command with `prefix` before each program that its launcher starts as ranks: `mpiexec -n 4
+/// PREFIX ./a`. Returns `None` if the command starts no launcher, also not behind `timeout 60` and the like, or if
+/// the launcher's arguments name no program.
+pub fn with_prefixed_ranks(
+    command: &[OsString],
+    is_launcher: impl Fn(&str) -> bool,
+    prefix: &[OsString],
+) -> Option<Vec<OsString>> {
+    let at = behind_prefixes(command);
+    let (launcher, arguments) = command.get(at..)?.split_first()?;
+    if !is_launcher(&text(launcher)) {
+        return None;
+    }
+    let programs = LaunchArguments::read(launcher, arguments).programs;
+    let mut words = command.to_vec();
+    for program in programs.iter().rev() {
+        let program = at + 1 + program;
+        words.splice(program..program, prefix.iter().cloned());
+    }
+    (!programs.is_empty()).then_some(words)
+}
+
 /// The options of `mpiexec` and `mpirun` (MPICH's Hydra and Open MPI) without their hyphens that take one
 /// value in the next word.
 const WITH_VALUE: &[&str] = &[
@@ -247,6 +269,20 @@ mod tests {
             let words = words(line);
             assert_eq!(words[behind_prefixes(&words)], *program, "{line}");
         }
+    }
+
+    #[test]
+    fn a_prefix_of_ranks_comes_between_the_launchers_options_and_each_program() {
+        for (line, expected) in [
+            ("mpiexec -n 4 python3 -m mpi4py a.py", Some("mpiexec -n 4 P -- python3 -m mpi4py a.py")),
+            ("nice mpiexec -n 1 ./a : -n 3 ./b", Some("nice mpiexec -n 1 P -- ./a : -n 3 P -- ./b")),
+            ("mpiexec -n 4", None),
+            ("python3 -m mpi4py a.py", None),
+        ] {
+            let found = with_prefixed_ranks(&words(line), |name| name == "mpiexec", &words("P --"));
+            assert_eq!(found, expected.map(words), "{line}");
+        }
+        assert_eq!(with_prefixed_ranks(&[], |_| true, &[]), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::decide::{HostState, PLACEMENT, Plan, decide};
 use crate::effective::{Effective, LimitedBy, effective};
 use crate::partition::{ProcessorPart, partition};
-use crate::program_traits::ProgramTraits;
+use crate::program_traits::{ProgramTraits, uses_mpi4py};
 use crate::ranks::{self, LocalRanks, RANK};
 use std::ffi::OsString;
 use std::io;
@@ -75,7 +75,10 @@ impl FitHost {
                 others: others.map(|others| others.div_ceil(count) + part.others),
             };
             let mut plan = decide(&observed, &traits, &user);
-            plan.remarks.extend(awake_ranks_remark(&command, &traits, &observed));
+            // under `unisono mpi` the ranks sleep already
+            if user("UNISONO_MPI_PROGRAM").is_none() && ranks::is_first(&user) {
+                plan.remarks.extend(awake_ranks_remark(&command, &traits, &observed));
+            }
             let fewer = count == 1 && part.threads < part.cpus.len();
             let lease = (fewer && may_be_bound(&traits, &user)).then_some(part.threads);
             FittedProgram { command: with_options(command, traits.at, &plan), plan, part, lease }
@@ -93,21 +96,34 @@ fn with_options(mut command: Vec<OsString>, at: usize, plan: &Plan) -> Vec<OsStr
 }
 
 /// Returns a remark about ranks that outnumber their processors and stay awake while they wait: no variable
-/// lets them sleep, and each is a session of its own.
+/// lets them sleep, and each is a session of its own. The command in the remark shows on which side of the
+/// launcher `unisono mpi` belongs.
 fn awake_ranks_remark(command: &[OsString], program: &ProgramTraits, host: &HostState) -> Option<String> {
-    let ranks = host.ranks.as_ref().filter(|_| program.ranks_wait_awake)?.count;
-    if ranks <= host.effective.processors {
+    let LocalRanks { count, cpus } = host.ranks.as_ref().filter(|_| program.ranks_wait_awake)?;
+    let is_rank = program.rank_programs.is_empty();
+    let processors = if is_rank {
+        // the launcher may have bound this rank to some of the processors that all ranks have
+        effective(&ProcessorLimits { affinity: cpus.clone(), ..host.limits.clone() }).processors
+    } else {
+        host.effective.processors
+    };
+    if *count <= processors {
         return None;
     }
+    let own = [program.at];
+    let programs = if is_rank { &own[..] } else { &program.rank_programs[..] };
     let mut words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    for at in program.rank_programs.iter().rev() {
+    for at in programs.iter().rev() {
         words.splice(at..at, ["unisono", "mpi", "--"].map(Into::into));
     }
+    let launcher = if is_rank { "mpiexec ... unisono fit -- " } else { "" };
+    let chosen_later = programs.iter().any(|at| command.get(*at..).is_some_and(uses_mpi4py));
+    let condition = if chosen_later { " if mpi4py loads MPICH" } else { "" };
     Some(format!(
         "{} on {}: ranks of MPICH cannot yield to each other where the kernel schedules each session as a \
-         group (autogroup); ranks that sleep while they wait: {}",
-        counted(ranks, "rank"),
-        counted(host.effective.processors, "processor"),
+         group (autogroup); ranks that sleep while they wait{condition}: {launcher}{}",
+        counted(count, "rank"),
+        counted(processors, "processor"),
         words.join(" ")
     ))
 }
@@ -184,6 +200,33 @@ mod tests {
         let said = remarks(4, true);
         assert!(said.len() == 1 && said[0].ends_with("nice mpiexec -n N unisono mpi -- ./a x"), "{said:?}");
         assert_eq!((remarks(2, true), remarks(4, false)), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn the_first_rank_names_the_prefix_between_its_launcher_and_itself_also_for_mpi4py() {
+        let cpus: CpuSet = (0..2).collect();
+        // the launcher bound this rank to one of two processors
+        let limits = ProcessorLimits { affinity: CpuSet::single(0), ..ProcessorLimits::default() };
+        let launcher_cpus = Some(cpus);
+        let host = FitHost { effective: effective(&limits), limits, others: Some(0), launcher_cpus };
+        let remarks = |ranks: &'static str, rank: &'static str, preloaded: bool| {
+            let words = ["python3", "-m", "mpi4py", "a.py"].map(OsString::from).to_vec();
+            let program = ProgramTraits { ranks_wait_awake: true, mpi: true, ..ProgramTraits::default() };
+            let user = move |name: &str| match name {
+                "MPI_LOCALNRANKS" => Some(ranks.to_owned()),
+                "MPI_LOCALRANKID" => Some(rank.to_owned()),
+                "UNISONO_MPI_PROGRAM" if preloaded => Some("/usr/bin/unisono".to_owned()),
+                _ => None,
+            };
+            host.fit(vec![(words, program)], user).remove(0).plan.remarks
+        };
+        let said = remarks("4", "0", false);
+        let command = "mpiexec ... unisono fit -- unisono mpi -- python3 -m mpi4py a.py";
+        assert!(said.len() == 1 && said[0].ends_with(command), "{said:?}");
+        assert!(said[0].starts_with("4 ranks on 2 processors") && said[0].contains("if mpi4py loads"));
+        for none in [remarks("2", "0", false), remarks("4", "1", false), remarks("4", "0", true)] {
+            assert_eq!(none, Vec::<String>::new());
+        }
     }
 
     #[test]

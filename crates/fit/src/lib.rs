@@ -37,6 +37,7 @@ pub mod program_traits;
 pub mod ranks;
 pub mod runtimes;
 
+pub use command_line::with_prefixed_ranks;
 pub use decide::{HostState, Plan, Setting, decide};
 pub use effective::{Effective, LimitedBy, effective};
 pub use fit_host::{FitHost, FittedProgram};

@@ -38,7 +38,8 @@ pub struct ProgramTraits {
     pub mpi: bool,
     /// The indices in the command line of the programs that a launcher starts as ranks.
     pub rank_programs: Vec<usize>,
-    /// Whether the ranks that the program launches use an MPI that keeps their processors while they wait.
+    /// Whether the ranks that the program launches, or the program as a rank, use an MPI that keeps their
+    /// processors while they wait. Of mpi4py this is assumed, because it chooses its MPI when it is imported.
     pub ranks_wait_awake: bool,
 }
 
@@ -73,6 +74,9 @@ impl ProgramTraits {
         let libraries = elf::needed(&bytes);
         let launch =
             (mpi.is_launcher)(&name.to_string_lossy()).then(|| LaunchArguments::read(name, arguments));
+        let waits_awake = |libraries: &[String], program: usize| {
+            libraries.iter().any(|library| (mpi.waits_awake)(library)) || uses_mpi4py(&command[program..])
+        };
         let rank_programs = launch.iter().flat_map(|launch| &launch.programs);
         let rank_programs: Vec<usize> = rank_programs
             .map(|program| at + 1 + program)
@@ -90,11 +94,16 @@ impl ProgramTraits {
             go: Go::from_binary(&bytes),
             java: if file_name == "java" { Java::from_launcher(&file) } else { None },
             ranks: launch.as_ref().and_then(|launch| launched(name, launch, &own_host_name())),
-            mpi: launch.is_some() || libraries.iter().any(|library| (mpi.is_library)(library)),
-            ranks_wait_awake: rank_programs.iter().any(|program| {
-                let file = executable(Path::new(&command[*program])).unwrap_or_default();
-                elf::needed(&read_program(&file)).iter().any(|library| (mpi.waits_awake)(library))
-            }),
+            mpi: launch.is_some()
+                || libraries.iter().any(|library| (mpi.is_library)(library))
+                || uses_mpi4py(&command[at..]),
+            ranks_wait_awake: match &launch {
+                Some(_) => rank_programs.iter().any(|program| {
+                    let file = executable(Path::new(&command[*program])).unwrap_or_default();
+                    waits_awake(&elf::needed(&read_program(&file)), *program)
+                }),
+                None => waits_awake(&libraries, at),
+            },
             rank_programs,
             libraries,
         })
@@ -115,10 +124,40 @@ impl ProgramTraits {
     }
 }
 
-/// Returns the bytes of a program. A program that may be executed but not read counts as empty.
+/// Returns whether a command is a Python program with mpi4py: `python -m mpi4py a.py`, or a script that has
+/// the module's name in its text. A module that imports mpi4py (`python -m solver`) is not recognized.
+pub(crate) fn uses_mpi4py(command: &[OsString]) -> bool {
+    const MODULE: &str = "mpi4py";
+    let Some((program, arguments)) = command.split_first() else { return false };
+    let name = Path::new(program).file_name().unwrap_or_default();
+    if !name.to_string_lossy().starts_with("python") {
+        return false;
+    }
+    let mut words = arguments.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        match &*word {
+            "-m" => return words.next().is_some_and(|module| module.split('.').next() == Some(MODULE)),
+            "-c" => return words.next().is_some_and(|text| text.contains(MODULE)),
+            "-W" | "-X" => {
+                words.next();
+            }
+            option if option.starts_with('-') => {}
+            script => {
+                let text = read_program(Path::new(script));
+                return text.windows(MODULE.len()).any(|part| part == MODULE.as_bytes());
+            }
+        }
+    }
+    false
+}
+
+/// Returns the bytes of a program. A program that may be executed but not read counts as empty, and so does a
+/// named pipe, whose reader would wait for its writer.
 fn read_program(file: &Path) -> Vec<u8> {
     match fs::metadata(file) {
-        Ok(metadata) if metadata.len() <= MAX_FILE_BYTES => fs::read(file).unwrap_or_default(),
+        Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_FILE_BYTES => {
+            fs::read(file).unwrap_or_default()
+        }
         _ => Vec::new(),
     }
 }
@@ -306,6 +345,31 @@ mod tests {
         }
         assert_eq!(Java::from_release("JAVA_VERSION=\"x\""), None);
         assert_eq!(Java::from_release(""), None);
+    }
+
+    #[test]
+    fn python_with_mpi4py_is_recognized_by_its_module_or_the_text_of_its_script() {
+        let place = tempfile::tempdir().expect("a directory");
+        let script = |name: &str, text: &str| {
+            let file = place.path().join(name);
+            fs::write(&file, text).expect("a file");
+            file.display().to_string()
+        };
+        let (ranks, alone) = (script("ranks.py", "from mpi4py import MPI\n"), script("alone.py", "pass\n"));
+        for (words, expected) in [
+            (&["python3", "-m", "mpi4py", &alone][..], true),
+            (&["/usr/bin/python3.11", "-u", "-W", "error", "-m", "mpi4py.futures", &alone], true),
+            (&["python", &ranks, "-m"], true),
+            (&["python", "-c", "from mpi4py import MPI"], true),
+            (&["python", &alone, "mpi4py"], false),
+            (&["python", "-m", "mpi4pyx"], false),
+            (&["./a", "-m", "mpi4py"], false),
+            (&["python"], false),
+            (&[], false),
+        ] {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            assert_eq!(uses_mpi4py(&words), expected, "{words:?}");
+        }
     }
 
     #[test]

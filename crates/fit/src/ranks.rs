@@ -61,6 +61,17 @@ pub(crate) fn of_this_host(user: impl Fn(&str) -> Option<String>) -> Option<usiz
     LOCAL_SIZES.into_iter().find_map(|name| first_number(&user(name)?))
 }
 
+/// The variables in which launchers tell a process its rank. Those that number the ranks of each host
+/// separately come first.
+const RANK_NUMBERS: [&str; 4] =
+    ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PMI_RANK"];
+
+/// Returns whether this process is the first rank of this host, or no rank: what is true of all ranks is said
+/// once.
+pub(crate) fn is_first(user: impl Fn(&str) -> Option<String>) -> bool {
+    RANK_NUMBERS.into_iter().find_map(user).is_none_or(|rank| rank.trim() == "0")
+}
+
 fn first_number(text: &str) -> Option<usize> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..digits].parse().ok()
