@@ -21,6 +21,7 @@ use unisono_gang::host::{guardian, leftover, run as host};
 use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::policy::Backfill;
 use unisono_linux::affinity::Tid;
+use unisono_linux::terminal;
 use unisono_measure::units;
 use unisono_text::counted;
 
@@ -255,7 +256,8 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         writeln!(std::io::stdout(), "{}", machine_output::json(RUN_FORMAT, &summary)?)?;
     } else if args.summary.is_none() && !args.quiet {
-        eprint!("{}", gang_table::summary(&summary));
+        let width = terminal::columns(std::io::stderr()).unwrap_or(usize::MAX);
+        eprint!("{}", gang_table::summary(&summary, width));
     }
     for warning in &summary.warnings {
         eprintln!("unisono: {warning}");

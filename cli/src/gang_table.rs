@@ -10,12 +10,18 @@ use unisono_gang::simulate::Report;
 use unisono_measure::units::number;
 use unisono_text::counted;
 
-/// Returns the summary of a run: a line for each gang and two more lines. Further figures are in the JSON.
-pub(crate) fn summary(summary: &RunSummary) -> String {
+/// Returns the summary of a run in lines of at most `width` characters: a line for each gang and two more
+/// texts. Further figures are in the JSON.
+pub(crate) fn summary(summary: &RunSummary, width: usize) -> String {
+    const HEAD: &str = "  gang  weight  slices    cpu s   ended s  exit  ";
+    const COMMAND: &str = "command";
+    /// The characters of a command that are shown where the width does not matter. Chosen, not measured.
+    const MAX_COMMAND: usize = 60;
+    let room = width.saturating_sub(HEAD.len()).clamp(COMMAND.len(), MAX_COMMAND);
     let mut text = String::new();
-    let _ = writeln!(text, "\n  gang  weight  slices    cpu s   ended s  exit  command");
+    let _ = writeln!(text, "\n{HEAD}{COMMAND}");
     for (number, gang) in summary.gangs.iter().enumerate() {
-        let command: String = gang.command.chars().take(60).collect();
+        let command = cut(&gang.command, room);
         let _ = writeln!(
             text,
             "  {:>4}  {:>6}  {:>6}  {:>7.2}  {:>8.2}  {:>4}  {command}",
@@ -29,18 +35,19 @@ pub(crate) fn summary(summary: &RunSummary) -> String {
     }
     for (number, gang) in summary.gangs.iter().enumerate().filter(|(_, gang)| gang.rested_s > 0.0) {
         let (number, seconds) = (number + 1, gang.rested_s);
-        let _ =
-            writeln!(text, "  gang {number} blocked and ran without turns for {seconds:.2} s (--no-rest)");
+        let line = format!("gang {number} blocked and ran without turns for {seconds:.2} s (--no-rest)");
+        let _ = writeln!(text, "{}", hanging("  ", &line, 4, width));
     }
-    let cores = counted(summary.cores, "core");
-    let _ = writeln!(
-        text,
-        "  {cores} in turns of {} ms ({}): {}",
+    let turns = format!(
+        "{} in turns of {} ms ({}): {}",
+        counted(summary.cores, "core"),
         summary.slice_ms,
         summary.mechanism,
         switches(summary)
     );
-    let _ = writeln!(text, "  {}", others(summary));
+    for line in [turns, others(summary)] {
+        let _ = writeln!(text, "{}", hanging("  ", &line, 4, width));
+    }
     text
 }
 
@@ -254,6 +261,48 @@ fn simulated_programs(reports: &[(String, Report)], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_gang::host::run::{GangSummary, Quantiles};
+
+    #[test]
+    fn the_summary_of_a_run_fits_a_terminal_and_is_whole_elsewhere() {
+        let gang = GangSummary {
+            command: format!("./solver {}", "--option value ".repeat(9)),
+            exit_code: 0,
+            cpu_s: 1.83,
+            slices: 28,
+            rested_s: 1.5,
+            weight: 2,
+            elapsed_s: 1.82,
+        };
+        let run = RunSummary {
+            gangs: vec![gang.clone(), gang],
+            switches: 57,
+            switch_us: Some(Quantiles { median: 64.0, p99: 11894.0, n: 57 }),
+            enforced_us: None,
+            skew_us: None,
+            leak: Some(0.00043),
+            not_measured: None,
+            mechanism: MechanismKind::Freeze,
+            reason: String::new(),
+            share: Some(0.9),
+            others: Some(0.19),
+            scheduler_class: "SCHED_FIFO",
+            slice_ms: 20.0,
+            cores: 2,
+            elapsed_s: 2.32,
+            warnings: Vec::new(),
+            not_restored: Vec::new(),
+        };
+        for width in [60, 80, 120] {
+            let shown = summary(&run, width);
+            assert!(shown.lines().all(|line| line.chars().count() <= width), "{width}:\n{shown}");
+            assert!(shown.contains("  exit  command\n") && shown.contains("  ./solve"), "{shown}");
+        }
+        let whole = summary(&run, usize::MAX);
+        let turns = "  2 cores in turns of 20 ms (freeze): 57 switches of 64 us (99 %: 11894 us), 0.043 %";
+        assert!(whole.lines().any(|line| line.starts_with(turns)), "{whole}");
+        assert_eq!(whole.lines().count(), 8, "{whole}");
+    }
 
     #[test]
     fn the_live_table_of_gangs_fits_eighty_columns_and_has_what_matters() {
