@@ -25,14 +25,19 @@ fn advise(options: &[&str], programs: &[&str]) -> Output {
     command.output().expect("unisono starts")
 }
 
-/// Watches a process for a second, kills it, and returns the report on it.
-fn watched(mut child: Child) -> Value {
+/// Watches a process for a second, kills it, and returns the output.
+fn watch(mut child: Child) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
         .args(["advise", "--json", "--for", "1s", "--pid", &child.id().to_string()])
         .output();
     child.kill().expect("ours");
     child.wait().expect("it was killed");
-    object(&output.expect("unisono starts"))
+    output.expect("unisono starts")
+}
+
+/// Watches a process for a second, kills it, and returns the report on it.
+fn watched(child: Child) -> Value {
+    object(&watch(child))
 }
 
 fn object(output: &Output) -> Value {
@@ -130,6 +135,19 @@ fn a_running_process_is_watched_and_nothing_is_started() {
     assert_eq!((&told["verdict"], &told["command"]), (&"undecided".into(), &Value::Null), "{told}");
     assert_eq!((&run["ended"], &run["threads"]), (&"watched".into(), &1.into()), "{told}");
     assert!(run["cpu_s"].as_f64().expect("a number") > 0.0, "{told}");
+}
+
+#[test]
+fn behind_a_process_that_only_waits_the_program_is_judged() {
+    // the inner shell computes until the outer one was killed and collected
+    let script = "sh -c 'while kill -0 $PPID 2>/dev/null; do :; done'; true";
+    let waits = Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+    let wrapper = waits.id();
+    let output = watch(waits);
+    let (told, said) = (object(&output), String::from_utf8_lossy(&output.stderr));
+    assert!(told["process"].as_u64().is_some_and(|number| number != u64::from(wrapper)), "{told}");
+    assert!(said.contains(&format!("process {wrapper} (sh) only waits for process ")), "{said}");
+    assert!(told["runs"][0]["cpu_s"].as_f64().expect("a number") > 0.0, "{told}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! ```text
 //!   remedy   the command line of each remedy                   (pure)
 //!   tree     reads /proc: the threads of a program and its children
+//!   wrapper  finds the program behind a process that only waits for it
 //!   switches records how long threads work between two sleeps
 //!   watch    turns readings into an observation of one run            (pure)
 //!   trial    runs the remedies in turns, watches each run, stops runs that take too long
@@ -35,6 +36,7 @@ pub mod switches;
 pub mod tree;
 pub mod trial;
 pub mod watch;
+pub mod wrapper;
 
 pub use cost::BystanderLoss;
 pub use judge::{Advice, AdviceVerdict, GangCondition, SelfishRemedy, judge, threads_at_a_time};
