@@ -1,7 +1,7 @@
 //! The kernel's controllers of processor time and of disks: writes the weights of control groups and restores
 //! them.
 
-use crate::cpu::below;
+use crate::cpu::{below, is_ours};
 use crate::error::Error;
 use crate::journal::Phase;
 use serde::{Deserialize, Serialize};
@@ -120,8 +120,9 @@ impl WeightController {
         let weights: Vec<_> = files.iter().filter_map(weight).collect();
         if weights.is_empty() {
             let (file, resource) = (group.join(files[0].0), self.resource);
+            let next = self.next_step(hierarchy, &share.cgroup, group.is_dir());
             let what = format!(
-                "{} has no weight for {resource} ({} is not there); start what runs in it first",
+                "{} has no weight for {resource} ({} is not there); {next}",
                 share.cgroup,
                 file.display()
             );
@@ -129,6 +130,33 @@ impl WeightController {
             return Err(Error::NotHere { at: rule, what });
         }
         Ok(weights)
+    }
+
+    /// Returns what to do about a control group that has no weight. A group below `/unisono` cannot wait for
+    /// `unisono queue run`, which needs a policy in force and enables no controller.
+    fn next_step(&self, hierarchy: &CgroupHierarchy, cgroup: &str, exists: bool) -> String {
+        let group = below(&hierarchy.root, cgroup);
+        let make = format!("make the group first: sudo mkdir -p {}", group.display());
+        match hierarchy.version {
+            CgroupVersion::V2 if exists || is_ours(cgroup) => {
+                let above = group.ancestors().skip(1).take_while(|one| one.starts_with(&hierarchy.root));
+                let mut files: Vec<String> =
+                    above.map(|one| one.join("cgroup.subtree_control").display().to_string()).collect();
+                files.reverse();
+                let enable = format!("echo +{} | sudo tee {}", self.names[1], files.join(" "));
+                if exists {
+                    format!("the groups above it do not pass the controller on: {enable}")
+                } else {
+                    format!("{make} && {enable}")
+                }
+            }
+            CgroupVersion::V1 if !exists && is_ours(cgroup) => format!(
+                "{make}; its processes have to be put there, too (echo PID | sudo tee {}), because `queue run` knows only \
+                 groups of version 2",
+                group.join("cgroup.procs").display()
+            ),
+            CgroupVersion::V1 | CgroupVersion::V2 => "start what runs in it first".to_owned(),
+        }
     }
 }
 
@@ -203,6 +231,24 @@ fn write(file: &Path, value: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_that_queue_run_would_make_is_made_first_and_does_not_wait_for_queue_run() {
+        let next = |version, cgroup: &str, exists| {
+            let (root, base) = ("/sys/fs/cgroup".into(), "/".into());
+            let tree = CgroupHierarchy { root, base, version, controllers: Vec::new() };
+            CPU.next_step(&tree, cgroup, exists)
+        };
+        let enable = "echo +cpu | sudo tee /sys/fs/cgroup/cgroup.subtree_control /sys/fs/cgroup/unisono/cgroup.subtree_control";
+        let make = "make the group first: sudo mkdir -p /sys/fs/cgroup/unisono/video";
+        assert_eq!(next(CgroupVersion::V2, "/unisono/video", false), format!("{make} && {enable}"));
+        assert!(next(CgroupVersion::V2, "/unisono/video", true).ends_with(enable));
+        let first = next(CgroupVersion::V1, "/unisono/video", false);
+        assert!(first.starts_with(make) && first.contains("/unisono/video/cgroup.procs)"), "{first}");
+        for version in [CgroupVersion::V1, CgroupVersion::V2] {
+            assert_eq!(next(version, "/system.slice/nginx.service", false), "start what runs in it first");
+        }
+    }
 
     #[test]
     fn the_weight_of_a_group_is_read_in_every_form_that_the_kernel_writes() {

@@ -18,6 +18,11 @@ pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
     root.join(cgroup.trim_start_matches('/'))
 }
 
+/// Returns whether a control group is one of those that Unisono makes itself, for `unisono queue run`.
+pub(crate) fn is_ours(cgroup: &str) -> bool {
+    cgroup.strip_prefix("/unisono/").is_some_and(|below| !below.is_empty())
+}
+
 /// The directories of a control group. In cgroup version 1, freezing and measuring are in two hierarchies, so
 /// in two directories.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,9 +177,15 @@ impl Shares {
 fn find(all: &[cgroup::CgroupHierarchy], policy: &Policy, path: &str) -> Result<FoundGroup, Error> {
     let wrong = |what: String| Error::NotHere { at: place_of(policy, path), what };
     let Some(found) = FoundGroup::find(all, path) else {
+        // `queue run` would make the group, but only once a policy is in force
+        let second = cgroup::CgroupHierarchy::of_version(all, CgroupVersion::V2).filter(|_| is_ours(path));
+        let next = second.map_or_else(
+            || "start what runs in it first".to_owned(),
+            |tree| format!("make it first: sudo mkdir -p {}", below(&tree.root, path).display()),
+        );
         return Err(wrong(format!(
             "there is no control group {path} whose processes can be stopped (a cgroup2 of Linux 5.2 or later, or freezer \
-             and cpuacct of version 1); start what runs in it first"
+             and cpuacct of version 1); {next}"
         )));
     };
     let here = all.iter().filter_map(|tree| tree.group_of(Tid::SELF).ok());

@@ -26,7 +26,7 @@ mod keeper;
 mod keeper_switch;
 mod turns;
 
-pub(crate) use groups::below;
+pub(crate) use groups::{below, is_ours};
 pub use groups::used;
 pub use keeper::{
     GroupTime, Keeper, Options, Running, check, guard, recover_all, running, serve, start_background, stop,

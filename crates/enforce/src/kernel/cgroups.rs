@@ -1,7 +1,7 @@
 //! Finds the control groups that a policy's rules name, for the classifier.
 
 use super::classifier::{GroupPosition, MAX_DEPTHS};
-use crate::cpu::below;
+use crate::cpu::{below, is_ours};
 use crate::error::Error;
 use crate::journal::SenderNumbers;
 use std::collections::BTreeMap;
@@ -29,11 +29,6 @@ pub(super) fn present_numbers(policy: &Policy) -> GroupNumbers {
 
 /// The number of no control group.
 const NO_GROUP: u64 = 0;
-
-/// Returns whether a control group is one of those that Unisono makes itself.
-fn is_ours(cgroup: &str) -> bool {
-    cgroup.strip_prefix("/unisono/").is_some_and(|below| !below.is_empty())
-}
 
 /// Makes the control groups below `/unisono` that a policy names, for programs that start in them later
 /// (`unisono queue run`). Without version 2, [`group_positions`] says why they cannot be there.
