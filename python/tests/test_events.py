@@ -1,6 +1,7 @@
 import os
 import selectors
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -517,6 +518,22 @@ class Trouble(WithBroker):
             unisono.Publisher("heat", at=self.at + "-not")
         with self.assertRaisesRegex(ValueError, "tcp:"):
             unisono.Subscriber("heat", at="tcp:nowhere")
+
+    def test_a_server_that_is_no_broker_is_named_with_its_address(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            at = f"127.0.0.1:{server.getsockname()[1]}"
+
+            def answer():
+                program, _ = server.accept()
+                with program:
+                    program.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    program.recv(4096)
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            with self.assertRaisesRegex(unisono.Gone, f"no Unisono broker answers at {at}, but an HTTP server"):
+                unisono.Client(f"tcp:{at}")
+            thread.join()
 
     def test_a_broker_that_is_killed_is_told_to_all_who_use_it_and_its_successor_serves(self):
         consumer, supplier = self.subscriber("tick"), self.publisher("tick")
