@@ -1,7 +1,7 @@
 //! Recognizes servers of other protocols by the first bytes that they send.
 
-/// Returns the kind of server that sends these first bytes, or `None` if they are of no known protocol. Read as
-/// the length of a frame, most of them are larger than any frame.
+/// Returns the kind of server that sends these first bytes, or `None` if they are of no known protocol. The
+/// length of a frame in their place would mostly be larger than any frame.
 #[must_use]
 pub fn foreign_service(first: &[u8]) -> Option<&'static str> {
     match first {
