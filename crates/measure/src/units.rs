@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum BadDuration {
     #[error("{text:?} is not a duration; write a number and a unit, for example 50us, 20ms or 1.5s")]
     Unread { text: String },
-    #[error("{text:?} is negative; a duration, also one from now to a deadline, is 0 or longer: write, for example, 5ms")]
+    #[error("{text:?} is negative; a duration, also one from now to a deadline, is 0 or longer, as in 5ms")]
     Negative { text: String },
     #[error("{text:?} is too long; the longest duration is {}h", MAX_NANOS / 3600e9)]
     TooLong { text: String },
