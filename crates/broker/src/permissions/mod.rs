@@ -222,9 +222,8 @@ impl Permissions {
         }
     }
 
-    /// Returns a warning for each name of a token in the rules that no token has, so that no client can be the
-    /// one that the rule names. It is no error, because a reload that revokes a token must not fail for its
-    /// rule.
+    /// Returns a warning for each name of a token in the rules that no token has: no client can be the one
+    /// that the rule names. It is no error, because a reload that revokes a token must not fail for its rule.
     #[must_use]
     pub fn without_token(&self, tokens: Option<&Tokens>) -> Vec<PermissionsError> {
         let known = tokens.map(Tokens::names).unwrap_or_default();
