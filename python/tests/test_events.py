@@ -513,6 +513,17 @@ class Trouble(WithBroker):
                 supplier.publish(bytearray(client.largest + 1))
         supplier.publish("it still works")
 
+    def test_a_refusal_names_the_topic_and_what_the_rule_allows(self):
+        rule = f'[[allow]]\nwho = ["unix:{os.getuid()}"]\npublish = ["plant/#"]\nsubscribe = ["plant/+", "lab"]\n'
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as rules:
+            rules.write(rule)
+            rules.flush()
+            self.serve("--permissions", rules.name)
+        with self.assertRaisesRegex(unisono.Refused, "may not publish `lab`; its rule allows `plant/#`"):
+            self.publisher("lab")
+        with self.assertRaisesRegex(unisono.Refused, "may not subscribe to `#`; its rule allows `plant/\\+`, `lab`"):
+            self.subscriber("#")
+
     def test_no_broker_says_how_to_start_one(self):
         with self.assertRaisesRegex(ConnectionError, "unisono events serve"):
             unisono.Publisher("heat", at=self.at + "-not")

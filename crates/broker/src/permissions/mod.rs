@@ -299,6 +299,9 @@ impl Tokens {
     }
 }
 
+/// Maximum number of patterns in a refusal.
+const MAX_LISTED_PATTERNS: usize = 8;
+
 /// The rights of all clients, and counters of refusals.
 #[derive(Debug, Default)]
 pub(crate) struct AccessControl {
@@ -336,6 +339,29 @@ impl AccessControl {
     {
         self.count(RefusalKind::from(error));
         error.to_string()
+    }
+
+    /// Returns the end of a refusal's text: what the client's rule lets it publish, if there are rules.
+    pub(crate) fn publish_rule(&self, grant: &ClientGrant) -> String {
+        self.rule(&grant.publish)
+    }
+
+    /// Returns the end of a refusal's text: what the client's rule lets it subscribe to, if there are rules.
+    pub(crate) fn subscribe_rule(&self, grant: &ClientGrant) -> String {
+        self.rule(&grant.subscribe)
+    }
+
+    fn rule(&self, allowed: &[TopicPattern]) -> String {
+        if self.permissions.is_none() {
+            return String::new();
+        }
+        let (listed, more) = allowed.split_at(allowed.len().min(MAX_LISTED_PATTERNS));
+        let listed: Vec<String> = listed.iter().map(|pattern| format!("`{pattern}`")).collect();
+        match (listed.is_empty(), more.len()) {
+            (true, _) => "; its rule allows none".to_owned(),
+            (false, 0) => format!("; its rule allows {}", listed.join(", ")),
+            (false, more) => format!("; its rule allows {} and {more} more", listed.join(", ")),
+        }
     }
 
     /// Returns the counters by name.
