@@ -220,7 +220,9 @@ impl TlsChannel {
                 _ => None,
             };
             return Err(TransportError::Tls(match service {
-                Some(service) => format!("no Unisono broker answers there, but {service}"),
+                Some(service) => {
+                    format!("no Unisono broker answers there, but {service}; name the address of a broker with TLS")
+                }
                 None => tls::in_words(&error),
             }));
         }
