@@ -31,7 +31,9 @@ impl Clause {
         match self {
             Self::All(parts) | Self::Any(parts) => parts.iter().find_map(Self::compared_fields),
             Self::Is(Predicate::Compare(sides)) | Self::IsNot(Predicate::Compare(sides)) => match &**sides {
-                (Operand::Field(one), how, Operand::Field(other)) if !how.orders() => Some((&**one, &**other)),
+                (Operand::Field(one), how, Operand::Field(other)) if !how.orders() => {
+                    Some((&**one, &**other))
+                }
                 _ => None,
             },
             _ => None,

@@ -109,8 +109,8 @@ impl ContentFilter {
         self.operations
     }
 
-    /// Returns two fields that the filter compares by `==` or `!=`, if there are any. Often the second one was
-    /// meant as a text, and lacks its double quotes: `site == lab`.
+    /// Returns two fields that the filter compares by `==` or `!=`, if there are any. Often the second one
+    /// was meant as a text, and lacks its double quotes: `site == lab`.
     #[must_use]
     pub fn compared_fields(&self) -> Option<(&str, &str)> {
         self.clause.compared_fields()

@@ -220,9 +220,10 @@ impl TlsChannel {
                 _ => None,
             };
             return Err(TransportError::Tls(match service {
-                Some(service) => {
-                    format!("no Unisono broker answers there, but {service}; name the address of a broker with TLS")
-                }
+                Some(service) => format!(
+                    "no Unisono broker answers there, but {service}; name the address at which a broker listens \
+                     with TLS"
+                ),
                 None => tls::in_words(&error),
             }));
         }
