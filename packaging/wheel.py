@@ -1,4 +1,4 @@
-"""Writes the wheel. Arguments: VERSION TAG BUILT LICENCES SBOM OUT; run in the root of the source tree.
+"""Writes the wheel. Arguments: VERSION TAG BUILT LICENCES SBOM README OUT; run in the root of the source tree.
 
 unisono/                             the Python package
 unisono-VERSION.data/scripts/        the program, which pip puts beside python3
@@ -15,7 +15,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-version, tag, built, licences, sbom, out = sys.argv[1:]
+version, tag, built, licences, sbom, readme, out = sys.argv[1:]
 project = tomllib.loads(Path("python/pyproject.toml").read_text())["project"]
 if project["version"] != version:
     sys.exit(f"python/pyproject.toml has version {project['version']}, the program {version}")
@@ -34,7 +34,7 @@ Provides-Extra: numpy
 Requires-Dist: numpy; extra == "numpy"
 Description-Content-Type: text/markdown
 
-{Path("python", project["readme"]).read_text()}"""
+{Path(readme).read_text()}"""
 
 # pip puts the package beside the library's directory: it is pure Python, which finds the library when it runs
 wheel = f"Wheel-Version: 1.0\nGenerator: unisono\nRoot-Is-Purelib: true\nTag: {tag}\n"

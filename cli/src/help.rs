@@ -1,18 +1,48 @@
 //! Parts that the help of all commands shares: values that shells complete, a hint if a subcommand is typed
-//! without its group, and the expected form of numbers.
+//! without its group, the expected form of numbers, and negative values.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command, builder::PossibleValue, builder::TypedValueParser};
 use std::error::Error as _;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
-/// Adds to an error what to type instead, if clap does not say it.
-pub(crate) fn with_explanation(error: Error, program: &Command) -> Error {
+/// Adds to the error of a command line what to type instead, if clap does not say it.
+pub(crate) fn with_explanation(error: Error, program: &Command, typed: &[OsString]) -> Error {
     match error.kind() {
         ErrorKind::InvalidSubcommand => with_groups(error, program),
         ErrorKind::ValueValidation => with_expected_number(error, program),
+        ErrorKind::UnknownArgument => with_negative_value(error, program, typed),
         _ => error,
+    }
+}
+
+/// Replaces the error about a negative value behind an option: clap takes the `-5ms` of `--deadline -5ms` for
+/// an option of its own. The result is the error of `--deadline=-5ms`, or a hint to write it so.
+fn with_negative_value(mut error: Error, program: &Command, typed: &[OsString]) -> Error {
+    let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    if !unknown.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
+        return error;
+    }
+    let behind_option = |pair: &[OsString]| {
+        let (option, value) = (pair[0].to_string_lossy(), pair[1].to_string_lossy());
+        option.starts_with("--") && option.len() > 2 && !option.contains('=') && value.starts_with(&unknown)
+    };
+    let Some(at) = typed.windows(2).position(behind_option) else { return error };
+    let mut joined = typed.to_vec();
+    let value = joined.remove(at + 1);
+    joined[at].push("=");
+    joined[at].push(value);
+    match program.clone().try_get_matches_from(&joined) {
+        Err(of_value) if of_value.kind() == ErrorKind::ValueValidation => {
+            with_expected_number(of_value, program)
+        }
+        Ok(_) => {
+            let hint = format!("to pass a negative value, write '{}'", joined[at].to_string_lossy());
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+            error
+        }
+        Err(_) => error,
     }
 }
 
@@ -186,7 +216,7 @@ mod tests {
         ] {
             let typed: Vec<&str> = ["unisono"].into_iter().chain(typed.iter().copied()).collect();
             let error = crate::Cli::command().try_get_matches_from(&typed).expect_err("no number");
-            let words = with_explanation(error, &crate::Cli::command()).to_string();
+            let words = with_explanation(error, &crate::Cli::command(), &[]).to_string();
             assert!(
                 words.contains(expected) && words.starts_with("error: invalid value"),
                 "{typed:?}: {words}"
@@ -195,11 +225,34 @@ mod tests {
     }
 
     #[test]
+    fn a_negative_value_is_not_taken_for_an_option() {
+        let words = |typed: &[&str]| {
+            let typed: Vec<OsString> = typed.iter().map(OsString::from).collect();
+            let error = crate::Cli::command().try_get_matches_from(&typed).expect_err("it is negative");
+            with_explanation(error, &crate::Cli::command(), &typed).to_string()
+        };
+        for option in ["--deadline", "--offer-deadline"] {
+            let apart = words(&["unisono", "events", "publish", "a", option, "-5ms", "x"]);
+            assert!(apart.contains(&format!("'-5ms' for '{option} <DURATION>': ")), "{apart}");
+            assert!(apart.contains("\"-5ms\" is negative; a duration, "), "{apart}");
+            let joined = format!("{option}=-5ms");
+            assert_eq!(words(&["unisono", "events", "publish", "a", &joined, "x"]), apart);
+        }
+        let number = words(&["unisono", "events", "publish", "a", "--criticality", "-1", "x"]);
+        let expected = "'-1' for '--criticality <N>': write a whole number from 0 to 255";
+        assert!(number.contains(expected), "{number}");
+        // an unknown option of one digit is none of an option's values
+        let unknown = words(&["unisono", "doctor", "-5"]);
+        assert!(unknown.contains("unexpected argument '-5' found"), "{unknown}");
+    }
+
+    #[test]
     fn an_error_of_another_kind_stays_as_it_is() {
         let error = || crate::Cli::command().try_get_matches_from(["unisono", "run", "--bind", "lam"]);
         let words = error().expect_err("no such way to bind").to_string();
         assert_eq!(
-            with_explanation(error().expect_err("no such way to bind"), &crate::Cli::command()).to_string(),
+            with_explanation(error().expect_err("no such way to bind"), &crate::Cli::command(), &[])
+                .to_string(),
             words
         );
     }
@@ -210,7 +263,7 @@ mod tests {
         for (typed, meant) in [("undeploy", "tree undeploy"), ("restore", "gang restore")] {
             let error =
                 crate::Cli::command().try_get_matches_from(["unisono", typed]).expect_err("it is in a group");
-            let words = with_explanation(error, &crate::Cli::command()).to_string();
+            let words = with_explanation(error, &crate::Cli::command(), &[]).to_string();
             assert!(words.contains(&format!("'unisono {meant}'")), "{words}");
         }
     }

@@ -134,8 +134,9 @@ pub fn main() -> ExitCode {
     if version::is_asked_as_json(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
         return exit::code(version::print_json());
     }
-    let result = match Cli::try_parse()
-        .unwrap_or_else(|error| help::with_explanation(error, &Cli::command()).exit())
+    let typed: Vec<_> = std::env::args_os().collect();
+    let result = match Cli::try_parse_from(&typed)
+        .unwrap_or_else(|error| help::with_explanation(error, &Cli::command(), &typed).exit())
         .command
     {
         Command::Doctor(args) => doctor::run(args),

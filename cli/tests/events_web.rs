@@ -103,3 +103,17 @@ fn an_address_that_other_hosts_reach_is_refused_unless_that_is_asked_for() {
         );
     }
 }
+
+#[test]
+fn the_broker_says_where_its_metrics_are() {
+    let mut serving = Serving::start(&[], &["--metrics", "127.0.0.1:0"]);
+    let line = serving.line("metrics are at");
+    let url = line.strip_prefix("metrics are at http://").and_then(|url| url.strip_suffix("/metrics"));
+    let (_, counters) = get(url.unwrap_or_else(|| panic!("no URL: {line}")), "/metrics");
+    assert!(counters.contains("unisono_events_programs "), "{counters}");
+    let mut serving = Serving::start(&[], &["--metrics", "@counters"]);
+    let line = serving.line("metrics are at");
+    let path = serving.path("counters");
+    let command = format!("curl --unix-socket {} http://localhost/metrics", path.display());
+    assert!(line.contains(&command), "{line}");
+}

@@ -1,6 +1,7 @@
 import os
 import selectors
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -512,11 +513,38 @@ class Trouble(WithBroker):
                 supplier.publish(bytearray(client.largest + 1))
         supplier.publish("it still works")
 
+    def test_a_refusal_names_the_topic_and_what_the_rule_allows(self):
+        rule = f'[[allow]]\nwho = ["unix:{os.getuid()}"]\npublish = ["plant/#"]\nsubscribe = ["plant/+", "lab"]\n'
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as rules:
+            rules.write(rule)
+            rules.flush()
+            self.serve("--permissions", rules.name)
+        with self.assertRaisesRegex(unisono.Refused, "may not publish `lab`; its rule allows `plant/#`"):
+            self.publisher("lab")
+        with self.assertRaisesRegex(unisono.Refused, "may not subscribe to `#`; its rule allows `plant/\\+`, `lab`"):
+            self.subscriber("#")
+
     def test_no_broker_says_how_to_start_one(self):
         with self.assertRaisesRegex(ConnectionError, "unisono events serve"):
             unisono.Publisher("heat", at=self.at + "-not")
         with self.assertRaisesRegex(ValueError, "tcp:"):
             unisono.Subscriber("heat", at="tcp:nowhere")
+
+    def test_a_server_that_is_no_broker_is_named_with_its_address(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            at = f"127.0.0.1:{server.getsockname()[1]}"
+
+            def answer():
+                program, _ = server.accept()
+                with program:
+                    program.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    program.recv(4096)
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            with self.assertRaisesRegex(unisono.Gone, f"no Unisono broker answers at {at}, but an HTTP server"):
+                unisono.Client(f"tcp:{at}")
+            thread.join()
 
     def test_a_broker_that_is_killed_is_told_to_all_who_use_it_and_its_successor_serves(self):
         consumer, supplier = self.subscriber("tick"), self.publisher("tick")

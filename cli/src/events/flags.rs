@@ -220,7 +220,9 @@ pub(crate) fn in_words(error: Error) -> anyhow::Error {
         Error::Nobody { .. }
         | Error::NobodyHere { .. }
         | Error::NobodyThere { .. }
-        | Error::NobodyServes { .. } => Failure::Host(error.to_string()).into(),
+        | Error::NobodyServes { .. }
+        | Error::ForeignService { .. }
+        | Error::NoGreeting { .. } => Failure::Host(error.to_string()).into(),
         other => other.into(),
     }
 }

@@ -75,10 +75,11 @@ impl LogFlags {
     }
 }
 
-/// Opens a log. If another process has it open, the error counts as bad usage.
+/// Opens a log. If another process has it open, or its directory cannot be made, the error counts as bad
+/// usage.
 pub(super) fn open(directory: &Path, bounds: LogBounds) -> anyhow::Result<EventLog> {
     EventLog::open(directory, bounds).map_err(|error| match error {
-        LogError::Taken { .. } => Failure::Usage(error.to_string()).into(),
+        LogError::Taken { .. } | LogError::NoDirectory { .. } => Failure::Usage(error.to_string()).into(),
         other => other.into(),
     })
 }

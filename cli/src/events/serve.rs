@@ -417,9 +417,14 @@ impl ServePlan<'_> {
         for (place, set) in [(self.metrics, PageSet::Metrics), (self.web, PageSet::All)] {
             let Some(place) = place else { continue };
             let listener = listen_for_scrapes(&mut server, place, exposure)?;
-            if set == PageSet::All {
-                announcements.push(format!("the page for browsers is at {}", web::place(&listener)));
-            }
+            announcements.push(match (set, listener.path()) {
+                (PageSet::All, _) => format!("the page for browsers is at {}", web::place(&listener)),
+                (PageSet::Metrics, None) => format!("metrics are at {listener}"),
+                (PageSet::Metrics, Some(path)) => {
+                    let path = path.display();
+                    format!("metrics are at {path}; curl --unix-socket {path} http://localhost/metrics")
+                }
+            });
             pages.push((listener, set));
         }
         for left in server.listen_at_inherited().map_err(refused)? {

@@ -31,11 +31,12 @@ impl SettingsFiles {
             Some((hierarchy, _)) => hierarchy,
             None => &one_class()?,
         };
-        let is_class = |name: &str| classes.find(name).is_some_and(|class| classes.is_leaf(class));
+        let leaves = classes.classes().filter(|(class, _)| classes.is_leaf(*class));
+        let leaves: Vec<&str> = leaves.map(|(_, class)| class.name.as_str()).collect();
         let permissions = self.permissions.as_deref().map(|path| {
             parsed(path, |text| {
                 let permissions = Permissions::parse(text, &user_id)?;
-                permissions.check_classes(is_class)?;
+                permissions.check_classes(&leaves)?;
                 Ok(permissions)
             })
         });
@@ -45,7 +46,13 @@ impl SettingsFiles {
             .tokens
             .as_deref()
             .map(|path| parsed(path, |text| Tokens::parse(text, unisono_events_client::now(), clock)));
-        Ok(BrokerSettings { permissions: permissions.transpose()?, tokens: tokens.transpose()?, policy })
+        let (permissions, tokens) = (permissions.transpose()?, tokens.transpose()?);
+        if let (Some(permissions), Some(path)) = (&permissions, &self.permissions) {
+            for warning in permissions.without_token(tokens.as_ref()) {
+                eprintln!("warning: {}:{warning}", path.display());
+            }
+        }
+        Ok(BrokerSettings { permissions, tokens, policy })
     }
 
     /// Reads and checks all files while the broker serves. Fails for a pipe, on which the broker would wait

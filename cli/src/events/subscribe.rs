@@ -10,8 +10,8 @@ use clap_complete::engine::ArgValueCandidates;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_events_client::{
-    AgainSpec, Client, EventOrder, InterestSpec, KeptHistory, PartRule, Reception, ReservedTime, ResumeSpec,
-    SubscriptionSpec, SupplierOrder, TogetherSpec, WhenFull, WhenLate,
+    AgainSpec, Client, ContentFilter, EventOrder, InterestSpec, KeptHistory, PartRule, Reception,
+    ReservedTime, ResumeSpec, SubscriptionSpec, SupplierOrder, TogetherSpec, WhenFull, WhenLate,
 };
 use unisono_measure::units;
 
@@ -285,6 +285,13 @@ impl Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.lasting(&args.stay, &args.reconnect)?;
     let subscription = client.subscribe(&args.spec()).map_err(in_words)?;
+    let filter: Option<ContentFilter> = args.filter.as_deref().and_then(|filter| filter.parse().ok());
+    if let Some((field, text)) = filter.as_ref().and_then(ContentFilter::compared_fields) {
+        eprintln!(
+            "note: the filter compares the fields `{field}` and `{text}`; if `{text}` is a text, write it in double \
+             quotes: --filter '{field} == \"{text}\"'"
+        );
+    }
     if let Some(command) = &args.replies.reply {
         let (count, timeout, lease, json) = (args.count, args.timeout, args.stay.lease, args.json);
         let course = ReplyCourse { count, timeout, lease, json };

@@ -51,10 +51,10 @@ fn a_program_may_do_what_its_rule_says_and_no_more() {
                  size = 10\nmemory = 5000000\nrate = 1000000";
     with_rules(rules, None, |at| {
         let mut client = at.client();
-        assert!(
-            refused(client.advertise(&Advertisement::new("theirs"))).contains("may not publish `theirs`")
-        );
-        assert!(refused(client.subscribe(&SubscriptionSpec::new("#"))).contains("may not subscribe to `#`"));
+        let theirs = refused(client.advertise(&Advertisement::new("theirs")));
+        assert!(theirs.ends_with(" may not publish `theirs`; its rule allows `mine/#`"), "{theirs}");
+        let all = refused(client.subscribe(&SubscriptionSpec::new("#")));
+        assert!(all.ends_with(" may not subscribe to `#`; its rule allows `mine/+`, `news`"), "{all}");
         client.subscribe(&SubscriptionSpec::new("mine/a")).expect("it may");
         let second = client.subscribe(&SubscriptionSpec::new("news"));
         assert!(refused(second).contains("5000000 bytes of queues"), "4 MiB each");
@@ -284,9 +284,10 @@ fn a_rule_says_the_class_of_those_that_choose_none() {
     let tokens = Tokens::parse(TOKENS, now(), 0).expect("it is sound");
     let broker =
         Broker::new(tree, Limits::default()).with_permissions(permissions.clone()).with_tokens(tokens);
-    permissions.check_classes(|name| name == "control").expect("both have `control`");
-    let said = permissions.check_classes(|_| false).expect_err("it has no class").to_string();
+    permissions.check_classes(&["control", "rest"]).expect("both have `control`");
+    let said = permissions.check_classes(&["video", "rest"]).expect_err("it has no such class").to_string();
     assert!(said.starts_with("4:9: `control` is no class"), "{said}");
+    assert!(said.contains("the classes are video, rest"), "{said}");
     with_this_broker(broker, |at| {
         let (mut mqtt, code) = Raw::open(at.mqtt, V5).log_in("mqtt", "line1", "test");
         assert_eq!(code, 0);

@@ -210,6 +210,24 @@ fn tls_at_a_plain_address_and_the_reverse_are_told_apart() {
 }
 
 #[test]
+fn a_server_of_another_protocol_is_named_where_a_broker_with_tls_should_be() {
+    with_tls(broker(), false, |site| {
+        let web = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = web.local_addr().expect("it is bound");
+        let server = std::thread::spawn(move || {
+            let (mut program, _) = web.accept().expect("a program");
+            program.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("the program is there");
+            // an unread handshake would make the kernel reset the connection
+            let _ = program.read(&mut [0; 4096]).expect("the handshake");
+        });
+        let said = refused(Client::connect_tls(&TlsAddress { address, ..site.place(None) }));
+        server.join().expect("the server ends");
+        assert!(said.contains("no Unisono broker answers there, but an HTTP server; name"), "{said}");
+        assert!(said.contains(&address.to_string()), "{said}");
+    });
+}
+
+#[test]
 fn handshakes_that_stop_in_the_middle_delay_nobody_and_take_places() {
     with_tls(broker(), false, |site| {
         let mut stuck: Vec<TcpStream> =

@@ -134,12 +134,12 @@ pub use unisono_events_wire::frame::MAX_KEY;
 pub use unisono_events_wire::interrupt;
 pub use unisono_events_wire::{
     AddressError, Advertisement, AgainSpec, BrokerAddress, CONTENT_TYPE, CertifiedFiles, ChannelWait,
-    ClassStatistics, ConsumerStatistics, DelayDistribution, Destination, DirectCounts, Durability, Duration,
-    EventBytes, EventOrder, ExceptSpec, FieldSet, FieldValue, Greeting, HOST_SOCKET, Instant, InterestSpec,
-    KeptHistory, LogStatistics, NO_DEADLINE, NoticeText, OTHERS, PartRule, PathSpec, PathTransport,
-    PayloadForm, PublishOutcome, ReloadReport, RemoteSupplier, ReservedTime, ResumeSpec, SCHEMA, Statistics,
-    SubscriptionSpec, SupplierOrder, TlsAddress, TlsError, TogetherSpec, TopicPattern, WelcomeTerms,
-    WhenFull, WhenLate, default_socket, now,
+    ClassStatistics, ConsumerStatistics, ContentFilter, DelayDistribution, Destination, DirectCounts,
+    Durability, Duration, EventBytes, EventOrder, ExceptSpec, FieldSet, FieldValue, Greeting, HOST_SOCKET,
+    Instant, InterestSpec, KeptHistory, LogStatistics, NO_DEADLINE, NoticeText, OTHERS, PartRule, PathSpec,
+    PathTransport, PayloadForm, PublishOutcome, ReloadReport, RemoteSupplier, ReservedTime, ResumeSpec,
+    SCHEMA, Statistics, SubscriptionSpec, SupplierOrder, TlsAddress, TlsError, TogetherSpec, TopicPattern,
+    WelcomeTerms, WhenFull, WhenLate, default_socket, now,
 };
 
 /// The Rust of the guide, compiled as an example.

@@ -61,6 +61,6 @@ pub use tls::{
     TlsService, Uncertified,
 };
 pub use topic_names::TopicNames;
-pub use unisono_eventchannel::{FieldSet, FieldValue, NO_DEADLINE, TopicPattern};
+pub use unisono_eventchannel::{ContentFilter, FieldSet, FieldValue, NO_DEADLINE, TopicPattern};
 /// The clock of deadlines (`CLOCK_MONOTONIC`).
 pub use unisono_linux::clock::{Duration, Instant, now};

@@ -82,6 +82,14 @@ fn hosts(
         let is = is_there(present);
         if was != is {
             state.report(class, &format!("{} is {}", host.name, if is { "there" } else { "gone" }));
+            if is && host.name == state.host {
+                let what = format!(
+                    "another host is called {}, as this one is; give one of the two another name: unisono-join \
+                     --name NAME",
+                    host.name
+                );
+                state.report(class, &what);
+            }
         }
         state.counters(class).hosts = present.iter().map(|host| host.name.clone()).collect();
     }

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub enum BadDuration {
     #[error("{text:?} is not a duration; write a number and a unit, for example 50us, 20ms or 1.5s")]
     Unread { text: String },
+    #[error("{text:?} is negative; a duration, also one from now to a deadline, is 0 or longer, as in 5ms")]
+    Negative { text: String },
     #[error("{text:?} is too long; the longest duration is {}h", MAX_NANOS / 3600e9)]
     TooLong { text: String },
 }
@@ -23,6 +25,12 @@ pub fn duration(text: &str) -> Result<Duration, BadDuration> {
     let trimmed = text.trim();
     if trimmed == "0" {
         return Ok(Duration::ZERO);
+    }
+    if let Some(length) = trimmed.strip_prefix('-')
+        && length.starts_with(|first: char| first.is_ascii_digit())
+        && duration(length).is_ok()
+    {
+        return Err(BadDuration::Negative { text: text.to_owned() });
     }
     let split = trimmed.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').ok_or_else(bad)?;
     let (number, unit) = trimmed.split_at(split);
@@ -149,6 +157,15 @@ mod tests {
     fn what_is_no_duration_is_refused() {
         for text in ["", "5", "us", "-5us", "5 minutes", "1e3us", "nan us", "9999999999999s", "1.2.3ms"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_negative_duration_is_told_from_a_text_that_is_none() {
+        let refused = |text| duration(text).expect_err("it is no duration").to_string();
+        assert!(refused("-5ms").starts_with("\"-5ms\" is negative; "), "{}", refused("-5ms"));
+        for text in ["-5", "--5ms", "-", "-ms"] {
+            assert!(refused(text).contains("is not a duration"), "{}", refused(text));
         }
     }
 

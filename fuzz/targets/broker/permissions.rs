@@ -23,7 +23,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         Ok(permissions) => permissions,
         Err(error) => return is_within(file, &error),
     };
-    if let Err(error) = permissions.check_classes(|class| class == "rest") {
+    if let Err(error) = permissions.check_classes(&["rest"]) {
         is_within(file, &error);
     }
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));

@@ -1,14 +1,17 @@
 //! Links in the project's documents lead to an existing file of the project, and to an existing heading in
-//! it. Links to the network are not checked.
+//! it. Links to the network are not checked. In documents that packages contain without the files, the text
+//! of a link is the path of the file, or of its directory, because packages get the text alone.
 
 use super::sources::{SourceFile, Sources};
+use crate::package::PACKAGED_DOCUMENTS;
 use std::path::{Component, Path, PathBuf};
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     for file in sources.files.iter().filter(|file| file.has_ending(".md")) {
-        for (number, target) in links(&file.text) {
-            if let Some(problem) = problem(sources, file, &target) {
+        for (number, words, target) in links(&file.text) {
+            let found = problem(sources, file, &target).or_else(|| unnamed(file, &words, &target));
+            if let Some(problem) = found {
                 problems.push(format!("{}:{number}: {problem}", file.path));
             }
         }
@@ -20,12 +23,8 @@ fn problem(sources: &Sources, from: &SourceFile, target: &str) -> Option<String>
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
     }
-    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
-    let path = if path.is_empty() {
-        PathBuf::from(&from.path)
-    } else {
-        normal(&Path::new(&from.path).parent().unwrap_or(Path::new("")).join(path))
-    };
+    let path = file_of(from, target);
+    let heading = target.split_once('#').map_or("", |(_, heading)| heading);
     let file = sources.files.iter().find(|file| Path::new(&file.path) == path);
     if file.is_none() && !sources.root.join(&path).exists() {
         return Some(format!("{target} does not exist"));
@@ -35,8 +34,28 @@ fn problem(sources: &Sources, from: &SourceFile, target: &str) -> Option<String>
     (!known).then(|| format!("{} has no heading for #{heading}", file.path))
 }
 
-/// Returns the targets of `[text](target)` outside code, with their line numbers.
-fn links(text: &str) -> Vec<(usize, String)> {
+/// Returns the problem of a link to a file in a document that packages contain, if its text does not name the
+/// file.
+fn unnamed(from: &SourceFile, words: &str, target: &str) -> Option<String> {
+    let is_packaged = PACKAGED_DOCUMENTS.contains(&from.path.as_str());
+    if !is_packaged || target.contains("://") || target.starts_with('#') {
+        return None;
+    }
+    let path = file_of(from, target);
+    let what = || format!("packages have this page, and not {0}: write [{0}]({target})", path.display());
+    (!path.starts_with(words)).then(what)
+}
+
+/// Returns the file to which a link in `from` leads, relative to the workspace.
+fn file_of(from: &SourceFile, target: &str) -> PathBuf {
+    match target.split_once('#').map_or(target, |(path, _)| path) {
+        "" => PathBuf::from(&from.path),
+        path => normal(&Path::new(&from.path).parent().unwrap_or(Path::new("")).join(path)),
+    }
+}
+
+/// Returns the text and the target of each `[text](target)` outside code, with their line numbers.
+fn links(text: &str) -> Vec<(usize, String, String)> {
     let mut found = Vec::new();
     let mut in_code = false;
     for (number, line) in (1..).zip(text.lines()) {
@@ -48,10 +67,14 @@ fn links(text: &str) -> Vec<(usize, String)> {
         }
         // code spans contain no links: only every second part, the text outside of backquotes, is kept
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
-        for rest in prose.split("](").skip(1) {
+        let mut parts = prose.split("](");
+        let mut before = parts.next().unwrap_or_default();
+        for rest in parts {
             if let Some((target, _)) = rest.split_once(')') {
-                found.push((number, target.trim().to_owned()));
+                let words = before.rsplit_once('[').map_or(before, |(_, words)| words);
+                found.push((number, words.trim().to_owned(), target.trim().to_owned()));
             }
+            before = rest;
         }
     }
     found
@@ -104,6 +127,18 @@ mod tests {
     fn a_link_to_a_missing_heading_is_a_problem() {
         assert!(problems("[x](../README.md#the-two-commands)\n").is_empty());
         assert_eq!(problems("[x](../README.md#three)\n").len(), 1);
+    }
+
+    #[test]
+    fn a_link_of_a_page_in_packages_has_the_path_of_its_file_as_text() {
+        let found = |text: &str| {
+            check(&Sources::from_texts(&[("python/README.md", text), ("docs/a.md", ""), ("b.md", "")]))
+        };
+        let wrong = "packages have this page, and not docs/a.md: write [docs/a.md](../docs/a.md)";
+        let said = found("see [docs/a.md](../docs/a.md) and [it](../docs/a.md)\n");
+        assert_eq!(said, [format!("python/README.md:1: {wrong}")]);
+        assert!(found("[docs](../docs/a.md), [b.md](../b.md), [it](https://example.org)\n").is_empty());
+        assert!(problems("[it](../README.md)\n").is_empty(), "packages lack this page");
     }
 
     #[test]

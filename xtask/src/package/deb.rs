@@ -1,6 +1,7 @@
 //! Makes the Debian package with dpkg-deb from the files of `cargo xtask install`. `packaging/deb` has the
 //! files that only Debian needs. The systemd units are not enabled.
 
+use super::documents::{CHANGELOG, packaged};
 use super::release::{Release, VERSION, template, write_group};
 use super::run_quietly;
 use crate::install::InstallPrefix;
@@ -63,7 +64,7 @@ fn write_documents(release: &Release, prefix: &InstallPrefix) -> anyhow::Result<
     write(&documents.join("copyright"), &copyright)?;
     write(&documents.join("changelog.Debian"), &changelog)?;
     write(&documents.join("licences-of-parts.txt"), &release.licences)?;
-    fs::copy(workspace().join("CHANGELOG.md"), documents.join("changelog")).context("CHANGELOG.md")?;
+    write(&documents.join("changelog"), &packaged(CHANGELOG)?)?;
     let mut gzip = Command::new("gzip");
     gzip.args(["--best", "--no-name", "changelog", "changelog.Debian", "licences-of-parts.txt"]);
     run_quietly(gzip.current_dir(&documents))?;

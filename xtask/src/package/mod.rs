@@ -18,6 +18,7 @@ mod again;
 mod checksums;
 mod container;
 mod deb;
+mod documents;
 mod glibc;
 mod parts;
 mod processor;
@@ -31,6 +32,7 @@ mod trial;
 mod wheel;
 
 pub(crate) use again::again;
+pub(crate) use documents::PACKAGED_DOCUMENTS;
 pub(crate) use targets::check_targets;
 pub(crate) use trial::trial;
 

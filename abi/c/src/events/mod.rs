@@ -73,6 +73,8 @@ impl EventsError {
                 | Broker::NobodyThere { .. }
                 | Broker::NobodyHere { .. }
                 | Broker::NobodyServes { .. }
+                | Broker::ForeignService { .. }
+                | Broker::NoGreeting { .. }
                 | Broker::SentAway(_)
                 | Broker::Forked
                 | Broker::Broken(_) => CallStatus::Gone,

@@ -100,7 +100,8 @@ impl Broker {
             return Ok(());
         }
         self.access.count(RefusalKind::Publish);
-        Err(format!("{} may not publish `{topic}`", connected.who))
+        let rule = self.access.publish_rule(&connected.grant);
+        Err(format!("{} may not publish `{topic}`{rule}", connected.who))
     }
 
     /// Checks that a program may have its share of a topic.
@@ -158,7 +159,8 @@ impl Broker {
             return Ok(());
         }
         self.access.count(RefusalKind::Subscribe);
-        Err(format!("{} may not subscribe to `{pattern}`", connected.who))
+        let rule = self.access.subscribe_rule(&connected.grant);
+        Err(format!("{} may not subscribe to `{pattern}`{rule}", connected.who))
     }
 
     /// Returns the suppliers that a consumer with a blocking policy may block. Without permissions these are

@@ -1,14 +1,21 @@
 //! The errors of a log, and the damage that it may have.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 /// The reason why a log cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    #[error("the log in {}: {source}", path.display())]
+    #[error("the log in {}: {source}{}", path.display(), elsewhere(source))]
     Directory { path: PathBuf, source: io::Error },
+    /// The directory is missing and cannot be made.
+    #[error(
+        "cannot make the directory {} for the log: {source}; choose one on a disk, in a directory that this \
+         user may write",
+        path.display()
+    )]
+    NoDirectory { path: PathBuf, source: io::Error },
     #[error("another broker writes the log in {}; stop it, or choose another directory", path.display())]
     Taken { path: PathBuf },
     #[error("cannot read {}: {source}", path.display())]
@@ -50,6 +57,16 @@ pub enum LogError {
     /// The disk may have lost events that were written; no more are accepted.
     #[error("the log in {} could not be synced ({reason}) and takes nothing more; start the broker again", path.display())]
     Unsynced { path: PathBuf, reason: String },
+}
+
+/// Returns the remedy for a directory in which the kernel lets this user write nothing.
+fn elsewhere(source: &io::Error) -> &'static str {
+    match source.raw_os_error().map(|_| source.kind()) {
+        Some(ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+            "; choose a directory that this user may write"
+        }
+        _ => "",
+    }
 }
 
 /// A damaged range in a log file.

@@ -211,7 +211,7 @@ impl EventLog {
     /// [`damage`](Self::damage).
     pub fn open(path: &Path, bounds: LogBounds) -> Result<Self, LogError> {
         let failed = |source| LogError::Directory { path: path.to_owned(), source };
-        own_file::make_directory(path, &[cursor::CONSUMERS, sessions::SESSIONS]).map_err(failed)?;
+        own_file::make_directory(path, &[cursor::CONSUMERS, sessions::SESSIONS])?;
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
         let lock = own_file::open(options, &path.join("lock")).map_err(failed)?;

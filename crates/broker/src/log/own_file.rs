@@ -4,6 +4,7 @@
 //! may have left anything in its directory. Root would follow a link there to any file of the host. So links
 //! are not followed, and pipes and devices are refused.
 
+use super::LogError;
 use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read as _};
@@ -30,19 +31,33 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes the directory of a log, and folders in it. Fails with `PermissionDenied` if a stranger could put
-/// files there, and with `NotADirectory` if a folder is a link or a file.
-pub(super) fn make_directory(path: &Path, folders: &[&str]) -> io::Result<()> {
-    let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+/// Makes the directory of a log, and folders in it. Also fails if a stranger could put files there
+/// (`PermissionDenied`), or if a folder is a link or a file (`NotADirectory`).
+pub(super) fn make_directory(path: &Path, folders: &[&str]) -> Result<(), LogError> {
+    let failed = |source| LogError::Directory { path: path.to_owned(), source };
     make(path)?;
-    belongs_to_no_stranger(path)?;
+    belongs_to_no_stranger(path).map_err(failed)?;
     for folder in folders.iter().map(|folder| path.join(folder)) {
         make(&folder)?;
-        if !folder.symlink_metadata()?.is_dir() {
-            return Err(ErrorKind::NotADirectory.into());
+        if !folder.symlink_metadata().map_err(failed)?.is_dir() {
+            return Err(failed(ErrorKind::NotADirectory.into()));
         }
     }
     Ok(())
+}
+
+fn make(path: &Path) -> Result<(), LogError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| {
+        // /proc answers that the new directory is not there
+        let source = match path.parent() {
+            Some(parent) if source.kind() == ErrorKind::NotFound && parent.is_dir() => {
+                Error::other(format!("{} takes no directories", parent.display()))
+            }
+            _ => source,
+        };
+        LogError::NoDirectory { path: path.to_owned(), source }
+    })
 }
 
 #[cfg(test)]
@@ -80,6 +95,22 @@ mod tests {
         fs::remove_dir(log.join("sessions")).expect("it is empty");
         symlink(directory.path(), log.join("sessions")).expect("room");
         assert!(refused(&log).contains("not a directory"));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named_with_the_reason_and_a_remedy() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let file = directory.path().join("file");
+        fs::write(&file, "").expect("room");
+        let cannot_make = |path: &Path| {
+            let said = refused(path);
+            assert!(said.starts_with(&format!("cannot make the directory {} ", path.display())), "{said}");
+            assert!(said.ends_with("in a directory that this user may write"), "{said}");
+            said
+        };
+        assert!(cannot_make("/proc/log".as_ref()).contains("for the log: /proc takes no directories; "));
+        cannot_make(&file);
+        cannot_make(&file.join("log"));
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub use read::PermissionsError;
 pub(crate) use refusal::RefusalKind;
 
 use crate::sorted_map::SortedMap;
+use read::in_place_of;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -186,6 +187,8 @@ pub struct Permissions {
     rules: Vec<(Vec<RuleSubject>, Arc<ClientGrant>)>,
     /// Classes that the rules name, and where.
     classes: Vec<(Position, String)>,
+    /// Tokens that the rules name, and where.
+    tokens: Vec<(Position, String)>,
 }
 
 impl Permissions {
@@ -201,21 +204,39 @@ impl Permissions {
 }
 
 impl Permissions {
-    /// Compares the classes of the rules with those of a policy.
+    /// Compares the classes of the rules with the classes of a policy that have no classes below them.
     ///
     /// # Errors
     /// The first class that the policy lacks, with its position in the file.
-    pub fn check_classes(&self, is_class: impl Fn(&str) -> bool) -> Result<(), PermissionsError> {
-        match self.classes.iter().find(|(_, name)| !is_class(name)) {
+    pub fn check_classes(&self, known: &[&str]) -> Result<(), PermissionsError> {
+        match self.classes.iter().find(|(_, name)| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some((at, name)) => {
                 let what = format!(
-                    "`{name}` is no class of the policy, or has classes below it; the policy is the first argument of \
-                     unisono events serve"
+                    "`{name}` is no class of the policy, or has classes below it; {} (the policy is the first \
+                     argument of unisono events serve)",
+                    in_place_of(name, "classes", known)
                 );
                 Err(PermissionsError { at: *at, what })
             }
         }
+    }
+
+    /// Returns a warning for each name of a token in the rules that no token has: no client can be the one
+    /// that the rule names. It is no error, because a reload that revokes a token must not fail for its rule.
+    #[must_use]
+    pub fn without_token(&self, tokens: Option<&Tokens>) -> Vec<PermissionsError> {
+        let known = tokens.map(Tokens::names).unwrap_or_default();
+        let known: Vec<&str> = known.into_iter().collect();
+        let unknown = self.tokens.iter().filter(|(_, name)| !known.contains(&name.as_str()));
+        let warning = |(at, name): &(Position, String)| {
+            let instead = match tokens {
+                Some(_) => in_place_of(name, "tokens", &known),
+                None => "the broker has no file of tokens (--tokens FILE)".to_owned(),
+            };
+            PermissionsError { at: *at, what: format!("`{name}` is the name of no token; {instead}") }
+        };
+        unknown.map(warning).collect()
     }
 
     /// Returns whether a rule lists this name; the name is then for the clients of such rules alone.
@@ -254,6 +275,10 @@ struct KnownToken {
 }
 
 impl Tokens {
+    fn names(&self) -> BTreeSet<&str> {
+        self.by_hash.values().map(|token| &*token.name).collect()
+    }
+
     /// Returns the name of a token and its expiry time.
     ///
     /// # Errors
@@ -273,6 +298,9 @@ impl Tokens {
         }
     }
 }
+
+/// Maximum number of patterns in a refusal.
+const MAX_LISTED_PATTERNS: usize = 8;
 
 /// The rights of all clients, and counters of refusals.
 #[derive(Debug, Default)]
@@ -311,6 +339,29 @@ impl AccessControl {
     {
         self.count(RefusalKind::from(error));
         error.to_string()
+    }
+
+    /// Returns the end of a refusal's text: what the client's rule lets it publish, if there are rules.
+    pub(crate) fn publish_rule(&self, grant: &ClientGrant) -> String {
+        self.rule(&grant.publish)
+    }
+
+    /// Returns the end of a refusal's text: what the client's rule lets it subscribe to, if there are rules.
+    pub(crate) fn subscribe_rule(&self, grant: &ClientGrant) -> String {
+        self.rule(&grant.subscribe)
+    }
+
+    fn rule(&self, allowed: &[TopicPattern]) -> String {
+        if self.permissions.is_none() {
+            return String::new();
+        }
+        let (listed, more) = allowed.split_at(allowed.len().min(MAX_LISTED_PATTERNS));
+        let listed: Vec<String> = listed.iter().map(|pattern| format!("`{pattern}`")).collect();
+        match (listed.is_empty(), more.len()) {
+            (true, _) => "; its rule allows none".to_owned(),
+            (false, 0) => format!("; its rule allows {}", listed.join(", ")),
+            (false, more) => format!("; its rule allows {} and {more} more", listed.join(", ")),
+        }
     }
 
     /// Returns the counters by name.

@@ -30,15 +30,35 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, PermissionsError> {
 }
 
 /// Adds to an error about an unknown key, which lists the known ones between backquotes, the key that was
-/// probably meant.
+/// probably meant, or how a file of rules says what is for all others.
 fn with_nearest_key(what: &str) -> String {
     let mut quoted = what.split('`').skip(1).step_by(2);
     match (what.starts_with("unknown field"), quoted.next()) {
         (true, Some(key)) => match nearest(key, quoted) {
             Some(meant) => format!("unknown field `{key}`; did you mean `{meant}`?"),
+            None if what.ends_with("expected `allow`") => format!(
+                "{what}: a client that no [[allow]] names is refused; a last one with who = [\"*\"] is for all \
+                 others"
+            ),
             None => what.to_owned(),
         },
         _ => what.to_owned(),
+    }
+}
+
+/// Maximum number of known names in an error.
+const MAX_LISTED: usize = 16;
+
+/// Says what to write in place of an unknown name: the similar one among the known names, or one of them all.
+pub(super) fn in_place_of(unknown: &str, kind: &str, known: &[&str]) -> String {
+    if let Some(meant) = nearest(unknown, known.iter().copied()) {
+        return format!("did you mean `{meant}`?");
+    }
+    let (listed, more) = known.split_at(known.len().min(MAX_LISTED));
+    match (listed, more.len()) {
+        ([], _) => format!("there are no {kind}"),
+        (_, 0) => format!("the {kind} are {}", listed.join(", ")),
+        (_, more) => format!("the {kind} are {}, and {more} more", listed.join(", ")),
     }
 }
 
@@ -86,8 +106,13 @@ impl Permissions {
             let what = "there is no rule, so nobody could connect; write at least one [[allow]]";
             return Err(PermissionsError { at: Position::at_offset(text, 0), what: what.to_owned() });
         }
-        let (mut rules, mut classes) = (Vec::new(), Vec::new());
+        let (mut rules, mut classes, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
         for rule in written.allow {
+            for who in &rule.who {
+                if let Some(("token" | "mqtt", name)) = who.get_ref().split_once(':') {
+                    tokens.push((Position::at_offset(text, who.span().start), name.to_owned()));
+                }
+            }
             let subjects = rule.who.iter().map(|who| subject(text, who, user));
             let subjects = subjects.collect::<Result<_, _>>()?;
             if let Some(rate) = &rule.rate
@@ -115,7 +140,7 @@ impl Permissions {
             }
             rules.push((subjects, Arc::new(grant)));
         }
-        Ok(Self { rules, classes })
+        Ok(Self { rules, classes, tokens })
     }
 }
 
@@ -150,8 +175,10 @@ fn subject(
         None if who.get_ref() == "anonymous" => ClientIdentity::Anonymous,
         Some(("unix", name)) => {
             let number = name.parse().ok().or_else(|| user(name));
-            let unknown =
-                || wrong(text, who, format!("this host has no user `{name}`; write a name or a number"));
+            let unknown = || {
+                let what = format!("this host has no user `{name}`; write a name of /etc/passwd or a number");
+                wrong(text, who, what)
+            };
             ClientIdentity::Unix(number.ok_or_else(unknown)?)
         }
         Some(("token", name)) => ClientIdentity::Token(name.into()),
@@ -248,6 +275,10 @@ mod tests {
                 "3:1: unknown field `publishes`; did you mean `publish`?",
             ),
             ("[[allow]]\npublish = []", "1:1: missing field `who`"),
+            (
+                "default = \"deny-all\"\n[[allow]]\nwho = [\"*\"]",
+                "1:1: unknown field `default`, expected `allow`: a client that no [[allow]] names is refused",
+            ),
             ("", "1:1: there is no rule"),
             ("allow = []", "1:1: there is no rule"),
             ("[[allow]]\nwho = [\"*\"]\nnames = [\"a\", \"\"]", "3:15: an empty name"),
@@ -275,5 +306,34 @@ mod tests {
             let grant = permissions.grant(&ClientIdentity::Unix(user));
             assert_eq!(grant.is_some_and(|grant| grant.may_subscribe("a/b") && !grant.may_publish("a")), may);
         }
+    }
+
+    #[test]
+    fn a_rule_for_a_token_that_does_not_exist_is_told_with_the_names_that_do() {
+        let rules =
+            "[[allow]]\nwho = [\"token:lin1\", \"mqtt:line1\",\n  \"mqtt:sensor\"]\npublish = [\"a\"]";
+        let permissions = Permissions::parse(rules, &|_| None).expect("it is sound");
+        let said = |tokens: Option<&Tokens>| {
+            let warnings = permissions.without_token(tokens).into_iter();
+            warnings.map(|warning| warning.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(said(None).len(), 3, "no client can show a token");
+        assert!(said(None)[0].starts_with("2:8: `lin1`"), "{:?}", said(None));
+        let text = format!("[[token]]\nname = \"line1\"\nsha256 = \"{}\"", "a".repeat(64));
+        let tokens = Tokens::parse(&text, Instant::ZERO, 0).expect("it is sound");
+        let said = said(Some(&tokens));
+        let [similar, other] = &said[..] else { panic!("{said:?}") };
+        assert!(similar.starts_with("2:8: `lin1` is the name of no token"), "{similar}");
+        assert!(similar.ends_with("did you mean `line1`?"), "{similar}");
+        assert!(other.starts_with("3:3: `sensor` ") && other.ends_with("the tokens are line1"), "{other}");
+    }
+
+    #[test]
+    fn of_many_known_names_an_error_lists_the_first_ones() {
+        let names: Vec<String> = (0..20).map(|number| format!("class-{number}")).collect();
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let said = in_place_of("zzz", "classes", &known);
+        assert!(said.ends_with("class-15, and 4 more"), "{said}");
+        assert_eq!(in_place_of("zzz", "classes", &[]), "there are no classes");
     }
 }

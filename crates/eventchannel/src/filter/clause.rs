@@ -26,6 +26,19 @@ impl Clause {
             Self::Is(predicate) | Self::IsNot(predicate) => predicate.operations(),
         }
     }
+
+    pub(super) fn compared_fields(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::All(parts) | Self::Any(parts) => parts.iter().find_map(Self::compared_fields),
+            Self::Is(Predicate::Compare(sides)) | Self::IsNot(Predicate::Compare(sides)) => match &**sides {
+                (Operand::Field(one), how, Operand::Field(other)) if !how.orders() => {
+                    Some((&**one, &**other))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 impl Predicate {

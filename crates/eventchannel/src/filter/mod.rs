@@ -109,6 +109,13 @@ impl ContentFilter {
         self.operations
     }
 
+    /// Returns two fields that the filter compares by `==` or `!=`, if there are any. Often the second one
+    /// was meant as a text, and lacks its double quotes: `site == lab`.
+    #[must_use]
+    pub fn compared_fields(&self) -> Option<(&str, &str)> {
+        self.clause.compared_fields()
+    }
+
     pub(crate) fn clause(&self) -> &Clause {
         &self.clause
     }
@@ -167,6 +174,19 @@ mod tests {
             ("site != 3", true),
         ] {
             assert_eq!(passes(filter), expected, "{filter}");
+        }
+    }
+
+    #[test]
+    fn two_fields_that_are_compared_are_found() {
+        for (filter, expected) in [
+            ("site == lab", Some(("site", "lab"))),
+            ("a > 1 and not (b or site != lab)", Some(("site", "lab"))),
+            ("site == \"lab\" or \"lab\" == site", None),
+            ("level < limit and level - 1 == limit", None),
+        ] {
+            let filter: ContentFilter = filter.parse().expect("a filter");
+            assert_eq!(filter.compared_fields(), expected, "{filter}");
         }
     }
 

@@ -28,6 +28,19 @@ pub enum Error {
     NobodyThere { address: SocketAddr, source: std::io::Error },
     #[error("no broker at udp:{address}: {source}; start one: unisono events serve --listen udp:{address}")]
     NobodyServes { address: SocketAddr, source: std::io::Error },
+    /// A server of another protocol listens there.
+    #[error(
+        "no Unisono broker answers at {address}, but {service}; name the address that unisono events serve \
+         prints behind \"serving at\", or start one at a free port: unisono events serve --listen tcp:HOST:PORT"
+    )]
+    ForeignService { address: SocketAddr, service: &'static str },
+    /// The connection ended before a broker answered: a server of another protocol listens there, or a broker
+    /// that is ending.
+    #[error(
+        "no Unisono broker answers at {address}: the server there ended the connection without an answer; name \
+         the address that unisono events serve prints behind \"serving at\", or try again if that broker was ending"
+    )]
+    NoGreeting { address: SocketAddr },
     /// The encrypted connection failed.
     #[error("no TLS connection to {address}: {why}")]
     Unsecured { address: SocketAddr, why: String },

@@ -24,6 +24,7 @@ mod connect;
 mod direct;
 mod error;
 mod events;
+mod greet;
 mod handles;
 mod late;
 mod loan;
@@ -56,6 +57,7 @@ use late::LateChecks;
 use received::CorrelatedParts;
 use reconnect::ReconnectState;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
@@ -160,8 +162,18 @@ impl Client {
     /// The other end is not a broker, or refuses this program.
     pub fn over(
         transport: Box<dyn FrameTransport>,
+        greeting: Greeting,
+        wait: ChannelWait,
+    ) -> Result<Self, Error> {
+        Self::greeted(transport, greeting, wait, None)
+    }
+
+    /// Like [`over`](Self::over). Errors name the network address, if there is one.
+    fn greeted(
+        transport: Box<dyn FrameTransport>,
         mut greeting: Greeting,
         wait: ChannelWait,
+        address: Option<SocketAddr>,
     ) -> Result<Self, Error> {
         // rings need a transport that passes descriptors; the broker gives none to a program with a lease,
         // because events in rings would not renew the lease
@@ -197,12 +209,11 @@ impl Client {
             room_until: None,
             generation: fork::generation(),
         };
-        client.send_frame(&Frame::Hello(greeting))?;
-        client.transport.compress_heads();
-        while client.terms.version == 0 {
-            client.receive_frame(None)?;
+        match (client.greet(greeting), address) {
+            (Ok(()), _) => Ok(client),
+            (Err(error), Some(address)) => Err(client.greeting_error(address, error)),
+            (Err(error), None) => Err(error),
         }
-        Ok(client)
     }
 
     /// Sets how the client waits from now on.

@@ -114,9 +114,12 @@ impl ClientOptions {
                 let transport = MemoryTransport::join(unix(path, nobody)?).map_err(unshared)?;
                 Client::over(Box::new(transport), greeting, self.wait)
             }
-            BrokerAddress::Tcp(address) => Client::over(tcp(*address)?, greeting, self.wait),
-            BrokerAddress::Tls(address) => self.secured(address, greeting, tls),
-            BrokerAddress::Udp(address) => self.secured(address, greeting, udp),
+            BrokerAddress::Tcp(address) => {
+                Client::greeted(tcp(*address)?, greeting, self.wait, Some(*address))
+            }
+            BrokerAddress::Tls(place) => self.secured((place, Some(place.address)), greeting, tls),
+            // only brokers know the protocol over UDP
+            BrokerAddress::Udp(place) => self.secured((place, None), greeting, udp),
         }
     }
 
@@ -152,7 +155,7 @@ impl ClientOptions {
 
     fn secured(
         &self,
-        address: &TlsAddress,
+        (address, foreign): (&TlsAddress, Option<SocketAddr>),
         greeting: Greeting,
         open: fn(&TlsAddress) -> Result<StreamTransport, Error>,
     ) -> Result<Client, Error> {
@@ -168,7 +171,8 @@ impl ClientOptions {
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
             other => other,
         };
-        Client::over(Box::new(open(address).map_err(told)?), greeting, self.wait).map_err(told)
+        let transport = Box::new(open(address).map_err(told)?);
+        Client::greeted(transport, greeting, self.wait, foreign).map_err(told)
     }
 }
 

@@ -220,6 +220,7 @@ impl ClientOptions {
                     | Error::NobodyHere { .. }
                     | Error::NobodyThere { .. }
                     | Error::NobodyServes { .. }
+                    | Error::NoGreeting { .. }
                     | Error::Broken(_)
             );
             let within = self.reconnect.unwrap_or_default();

@@ -51,6 +51,7 @@ mod channel;
 mod datagram_channel;
 mod datagram_listener;
 mod datagrams;
+mod foreign;
 mod heads;
 mod peer;
 mod shared_inbox;
@@ -63,6 +64,7 @@ mod websocket;
 
 pub use crate::buffers::BufferShare;
 pub use datagram_listener::DatagramListener;
+pub use foreign::foreign_service;
 pub use peer::PeerWatcher;
 pub(crate) use stream::NO_MEMORY;
 pub use stream::{Framing, MAX_INTAKE, StreamTransport, mqtt_packet_length};
@@ -320,6 +322,12 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     /// waiting for the descriptor.
     fn stopped_early(&self) -> bool {
         false
+    }
+
+    /// Returns the received bytes that are no whole frame. After an error of [`receive`](Self::receive), they
+    /// show the protocol of the other end. Transports other than streams have none.
+    fn received_part(&self) -> &[u8] {
+        &[]
     }
 
     /// Returns the events for which to poll the descriptor. Each [`flush`](Self::flush) may change them.

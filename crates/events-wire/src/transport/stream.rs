@@ -497,6 +497,10 @@ impl FrameTransport for StreamTransport {
         Ok(Some(IncomingFrame { bytes: &self.inbox[begin..end], shared_payload: None }))
     }
 
+    fn received_part(&self) -> &[u8] {
+        &self.inbox[self.start..self.end]
+    }
+
     fn compress_heads(&mut self) {
         if self.framing == Framing::Length && self.outgoing.is_none() {
             (self.outgoing, self.announces) = (Some(HeadHistory::new()), true);

@@ -10,12 +10,16 @@
 //! received ciphertext.
 
 use super::TransportError;
+use super::foreign::foreign_service;
 use super::socket::{self, Intake};
 use crate::interrupt::{self, InterruptPoll};
 use crate::tls::{self, CertificateChain};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, Error as RustlsError, InvalidMessage, ServerConfig,
+    ServerConnection,
+};
 use std::io::{ErrorKind, Read as _, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -87,7 +91,8 @@ impl TlsChannel {
                 channel.poll(left)?;
             }
             if channel.take_in()? == CiphertextIntake::Ended {
-                return Err(TransportError::Tls("the other end closed the connection".to_owned()));
+                let what = "the other end closed the connection; does a broker listen there with TLS?";
+                return Err(TransportError::Tls(what.to_owned()));
             }
         }
     }
@@ -106,7 +111,7 @@ impl TlsChannel {
         Ok(())
     }
 
-    fn new(socket: OwnedFd, connection: Result<Connection, rustls::Error>) -> Result<Self, TransportError> {
+    fn new(socket: OwnedFd, connection: Result<Connection, RustlsError>) -> Result<Self, TransportError> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let mut connection = connection.map_err(|error| TransportError::Tls(tls::in_words(&error)))?;
         connection.set_buffer_limit(Some(HELD));
@@ -208,7 +213,19 @@ impl TlsChannel {
         if let Err(error) = self.connection.process_new_packets() {
             // sends the TLS alert with the reason
             let _ = self.push();
-            return Err(TransportError::Tls(tls::in_words(&error)));
+            let service = match error {
+                RustlsError::InvalidMessage(InvalidMessage::InvalidContentType) => {
+                    foreign_service(&self.arrived[..self.end])
+                }
+                _ => None,
+            };
+            return Err(TransportError::Tls(match service {
+                Some(service) => format!(
+                    "no Unisono broker answers there, but {service}; name the address at which a broker listens \
+                     with TLS"
+                ),
+                None => tls::in_words(&error),
+            }));
         }
         let _ = self.push()?;
         Ok(if count == 0 { CiphertextIntake::Ended } else { CiphertextIntake::Something })
