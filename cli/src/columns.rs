@@ -68,8 +68,8 @@ pub(crate) fn hanging(head: &str, text: &str, indent: usize, width: usize) -> St
     format!("{head}{first}{rest}")
 }
 
-/// Folds each line of a text that is wider than `width`; its further lines are indented by two. Rows of tables
-/// that fit stay as they are.
+/// Folds each line of a text that is wider than `width`; its further lines are indented by two. Rows of
+/// tables that fit stay as they are.
 pub(crate) fn hanging_lines(text: &str, width: usize) -> String {
     text.lines().map(|line| hanging("", line, 2, width)).collect::<Vec<_>>().join("\n")
 }

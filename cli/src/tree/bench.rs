@@ -22,8 +22,8 @@ use unisono_measure::verdict::{confidence, finding_in_words, format_ratio};
 use unisono_text::counted;
 
 /// What the times are, beside those of `tree deploy`.
-const MEASURED: &str = "time of a barrier: the mean of a run, after a warm-up; set-up, the start of processes \
-                        and the run's first barriers are not in it";
+const MEASURED: &str = "time of a barrier: the mean of a run, after a warm-up; set-up, the start of \
+                        processes and the run's first barriers are not in it";
 
 /// The expected time of the measurement is announced if it is longer than this.
 const LONG: Duration = Duration::from_secs(10);
@@ -236,7 +236,9 @@ mod tests {
         let ratio = "best in software (UDP, central) / best in the switches (switches, root node)";
         assert_eq!(
             said(7, 10.0, 25.0),
-            format!("verdict: the switches are faster\n{ratio}: 2.50 times (95 % interval 2.50 to 2.50, n = 7)")
+            format!(
+                "verdict: the switches are faster\n{ratio}: 2.50 times (95 % interval 2.50 to 2.50, n = 7)"
+            )
         );
         assert!(said(7, 25.0, 10.0).starts_with("verdict: software is faster\n"));
         assert!(said(7, 10.0, 10.0).starts_with("verdict: no difference\n"));
