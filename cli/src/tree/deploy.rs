@@ -180,9 +180,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(&machine_output::json("unisono-tree-deploy-1", &answer)?)?;
     } else {
         let each = if jobs.len() == 1 { "" } else { " of all groups at once" };
+        // the first barriers are the traced ones: if there are none, nothing was checked
+        let checked = if barriers == 0 {
+            String::new()
+        } else {
+            format!("; in the first {TRACED_BARRIERS} no member left before all had arrived")
+        };
         let text = format!(
-            "{}{each}, {micros:.1} us each; {}; in the first {TRACED_BARRIERS} no member left before all had \
-             arrived\n{MEASURED}",
+            "{}{each}, {micros:.1} us each; {}{checked}\n{MEASURED}",
             counted(barriers, "barrier"),
             counted(repeated, "timeout")
         );

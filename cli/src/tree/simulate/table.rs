@@ -71,8 +71,7 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
             simulated.startups,
         );
     }
-    let _ =
-        write!(out, "\n\n{:<10} {:<38}  hops over the busiest cable", "scheme", "how a barrier works");
+    let _ = write!(out, "\n\n{:<10} {:<38}  hops over the busiest cable", "scheme", "how a barrier works");
     for (simulated, _) in &run.schemes {
         let (scheme, busiest) = (simulated.scheme, busiest(simulated.busiest, topology));
         let _ = write!(out, "\n{:<10} {:<38}  {busiest}", scheme.name(), scheme_in_words(scheme));
