@@ -68,6 +68,12 @@ pub(crate) fn hanging(head: &str, text: &str, indent: usize, width: usize) -> St
     format!("{head}{first}{rest}")
 }
 
+/// Folds each line of a text that is wider than `width`; its further lines are indented by two. Rows of
+/// tables that fit stay as they are.
+pub(crate) fn hanging_lines(text: &str, width: usize) -> String {
+    text.lines().map(|line| hanging("", line, 2, width)).collect::<Vec<_>>().join("\n")
+}
+
 /// Folds a text into lines of at most `width` characters, broken between words if possible.
 pub(crate) fn fold(text: &str, width: usize) -> String {
     let mut folded = Vec::new();
@@ -97,5 +103,9 @@ mod tests {
         let text = "a text that goes on behind its head";
         assert_eq!(hanging("  name  ", text, 8, 30), "  name  a text that goes on\n        behind its head");
         assert_eq!(hanging("  name  ", text, 8, usize::MAX), format!("  name  {text}"));
+        let lines = "name   us\nbtin  7.1\n\n5 members of 6 nodes at 6 switches";
+        let folded = "name   us\nbtin  7.1\n\n5 members of 6 nodes\n  at 6 switches";
+        assert_eq!(hanging_lines(lines, 22), folded);
+        assert_eq!(hanging_lines(lines, usize::MAX), lines);
     }
 }

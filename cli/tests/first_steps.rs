@@ -268,6 +268,8 @@ fn the_samples_of_help_texts_in_80_columns_are_files_that_the_commands_take() {
 /// The lines that COLUMNS=80 asks for; without it programs get whole lines.
 #[test]
 fn answers_fit_the_columns_that_are_asked_for_and_are_whole_elsewhere() {
+    const GROUPS: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts/tree-simulate.in/groups.json");
     for (arguments, is_folded) in [
         (&["study", "--list"][..], true),
         (&["study", "--list", "--paper"], true),
@@ -276,6 +278,8 @@ fn answers_fit_the_columns_that_are_asked_for_and_are_whole_elsewhere() {
             &["gang", "simulate", "--cores", "2", "--programs", "2x50us,2x10us", "--seconds", "0.05"],
             true,
         ),
+        (&["tree", "simulate", GROUPS, "--all-groups", "--registers", "1", "--collectives"], true),
+        (&["tree", "plan", GROUPS, "--group", "2", "--registers", "1"], true),
         (&["tree", "generate"], false),
     ] {
         let lines = |columns: Option<&str>| {

@@ -3,6 +3,8 @@
 use super::deploy::failure;
 use super::input::NetworkSource;
 use super::slow::Slow;
+use crate::columns::hanging_lines;
+use crate::live_view::table_width;
 use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use serde_json::json;
@@ -14,8 +16,14 @@ use unisono_fabric::leftovers::{self, Note, RunningDeployments};
 use unisono_fabric::{BarrierJob, Deployment, hop};
 use unisono_linux::interrupt;
 use unisono_measure::interval::Estimate;
+use unisono_measure::paired::Finding;
 use unisono_measure::units;
+use unisono_measure::verdict::{confidence, finding_in_words, format_ratio};
 use unisono_text::counted;
+
+/// What the times are, beside those of `tree deploy`.
+const MEASURED: &str = "time of a barrier: the mean of a run, after a warm-up; set-up, the start of \
+                        processes and the run's first barriers are not in it";
 
 /// The expected time of the measurement is announced if it is longer than this.
 const LONG: Duration = Duration::from_secs(10);
@@ -23,10 +31,10 @@ const LONG: Duration = Duration::from_secs(10);
 /// Measure barriers in the switches against the best barriers in software
 ///
 /// The command builds the network as `tree deploy` does, with one process for each member. It then runs these
-/// barriers in turns. Two run in the switches: the paper's, and one whose messages turn around at the root
-/// switch. Four run in software, over UDP through the same switches: a central barrier, combining trees with
-/// four and with eight children, and a dissemination barrier. Then everything is removed, as by `tree
-/// deploy`.
+/// barriers in turns. Two run in the switches: the paper's, which the root node releases (btin in `tree
+/// simulate`), and one that the root switch releases (btin_turn). Four run in software, over UDP through the
+/// same switches: a central barrier, combining trees with four and with eight children, and a dissemination
+/// barrier. Then everything is removed, as by `tree deploy`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate --members 256 | sudo unisono tree bench -
@@ -39,8 +47,11 @@ const LONG: Duration = Duration::from_secs(10);
 
 With more members than processors the time of a barrier is the work of all members together, not its latency: \
 `tree simulate` shows latencies. Each variant is run until it is warm; then runs of all variants are interleaved. n: runs of \
-each variant. Intervals are 95 % confidence intervals of the median; below n = 6 the level is lower. The ratio is the median of the ratios within \
-each repetition.")]
+each variant; barriers: in each run; timeouts: how often a member sent its messages again. Intervals are 95 % \
+confidence intervals of the median; below n = 6 the level is lower. The ratio is the median of the ratios within \
+each repetition. The verdict is by the rule of unisono study: one side is faster if the whole interval of the ratio is \
+on its side of 1; there is no difference if the interval contains 1 and is at most 0.1 wide; otherwise, and with \
+fewer than three repetitions, it is not decided.")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
@@ -50,7 +61,7 @@ pub(crate) struct Args {
     /// About how long each run lasts; a run has at least ten barriers, or five slow ones
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "200ms")]
     length: Duration,
-    /// Also measure what one hop through a switch costs
+    /// Also measure what one hop costs: a message on one cable and in the switch behind it
     #[arg(long)]
     hop: bool,
     /// Print the figures as one JSON object
@@ -118,45 +129,53 @@ fn as_table(
     processors: usize,
 ) -> std::io::Result<()> {
     output::answer(&format!(
-        "{} on {}, a process each on {}; us per barrier\n\
-         {:<22}{:>10}   {:<22}{:>4}{:>10}",
+        "{} on {}, a process each on {}\n{}\n\n{:<22}{:>10}   {:<22}{:>4}{:>10}{:>9}",
         counted(members, "member"),
         counted(switches, "switch"),
         counted(processors, "processor"),
+        hanging_lines(MEASURED, table_width()),
         "barrier",
-        "median",
+        "median us",
         "95 % interval",
         "n",
-        "barriers"
+        "barriers",
+        "timeouts"
     ))?;
     for BenchRow { variant, micros, runs, barriers, repeated } in rows {
         let Some(micros) = micros else { continue };
-        let note = if *repeated > 0 { format!("   {repeated} timers ran out") } else { String::new() };
         output::answer(&format!(
-            "{:<22}{:>10.1}   {:<22}{:>4}{barriers:>10}{note}",
+            "{:<22}{:>10.1}   {:<22}{:>4}{barriers:>10}{repeated:>9}",
             variant.to_string(),
             micros.value,
             format!("{:.1} to {:.1}", micros.low, micros.high),
             runs.len(),
         ))?;
     }
-    if let Some((ours, theirs, ratio)) = bench::advantage(rows) {
-        output::answer(&format!(
-            "best in software ({theirs}) / best in the switches ({ours}): {:.2} ({:.2} to {:.2}, n = {}, {:.0} % interval)",
-            ratio.value,
-            ratio.low,
-            ratio.high,
-            ratio.n,
-            100.0 * ratio.honest_level()
-        ))?;
+    if let Some(verdict) = verdict(rows) {
+        output::answer(&format!("\n{}", hanging_lines(&verdict, table_width())))?;
     }
     if let Some(hop) = hop {
         output::answer(&format!(
-            "a hop through a switch: {:.3} us ({:.3} to {:.3}, n = {})",
+            "one hop, by a cable and a switch: {:.3} us ({:.3} to {:.3}, n = {})",
             hop.value, hop.low, hop.high, hop.n
         ))?;
     }
     Ok(())
+}
+
+/// Returns whether barriers in the switches are faster than barriers in software, and the ratio that decides.
+fn verdict(rows: &[BenchRow]) -> Option<String> {
+    let (ours, theirs, compared) = bench::advantage(rows)?;
+    let words = match compared.finding(bench::ADVANTAGE) {
+        Finding::Better => "the switches are faster",
+        Finding::Worse => "software is faster",
+        finding => finding_in_words(finding),
+    };
+    Some(format!(
+        "verdict: {words}\nbest in software ({theirs}) / best in the switches ({ours}): {} times ({})",
+        format_ratio(compared.ratio.value),
+        confidence(&compared)
+    ))
 }
 
 fn estimate(estimate: Estimate) -> serde_json::Value {
@@ -180,9 +199,50 @@ fn as_json(
     processors: usize,
 ) -> serde_json::Value {
     let barriers = row_objects(rows);
-    let advantage = bench::advantage(rows).map(|(ours, theirs, ratio)| {
-        json!({"software": theirs.to_string(), "switches": ours.to_string(), "ratio": estimate(ratio)})
+    let advantage = bench::advantage(rows).map(|(ours, theirs, compared)| {
+        let finding = match compared.finding(bench::ADVANTAGE) {
+            Finding::Better => "better",
+            Finding::Worse => "worse",
+            Finding::Same => "same",
+            Finding::Undecided => "undecided",
+        };
+        json!({"software": theirs.to_string(), "switches": ours.to_string(), "finding": finding,
+            "ratio": estimate(compared.ratio)})
     });
     json!({"switches": switches, "members": members, "processors": processors, "processes": members,
         "barriers": barriers, "advantage": advantage, "hop_us": hop.map(estimate)})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_measure::interval::median_interval;
+
+    /// Returns a row for each variant; all of its runs have this mean time, in microseconds.
+    fn rows(runs: usize, switches: f64, software: f64) -> Vec<BenchRow> {
+        let row = |variant, micros| {
+            let runs = vec![micros; runs];
+            BenchRow { variant, micros: median_interval(&runs, 0.95), runs, barriers: 10, repeated: 0 }
+        };
+        vec![
+            row(BenchVariant::Switches(0, TurnPoint::AtNode), switches),
+            row(BenchVariant::Software(SOFTWARE[0]), software),
+        ]
+    }
+
+    #[test]
+    fn the_verdict_names_the_faster_side_and_needs_three_repetitions() {
+        let said = |runs, switches, software| verdict(&rows(runs, switches, software)).expect("two variants");
+        let ratio = "best in software (UDP, central) / best in the switches (switches, root node)";
+        assert_eq!(
+            said(7, 10.0, 25.0),
+            format!(
+                "verdict: the switches are faster\n{ratio}: 2.50 times (95 % interval 2.50 to 2.50, n = 7)"
+            )
+        );
+        assert!(said(7, 25.0, 10.0).starts_with("verdict: software is faster\n"));
+        assert!(said(7, 10.0, 10.0).starts_with("verdict: no difference\n"));
+        assert!(said(2, 10.0, 25.0).starts_with("verdict: not decided\n"));
+        assert_eq!(verdict(&rows(7, 10.0, 25.0)[..1]), None);
+    }
 }

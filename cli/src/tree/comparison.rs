@@ -15,6 +15,16 @@ const MAX_MEMBERS: usize = 20_000;
 /// port and 8 a direction of a cable), so only `tree simulate` makes them.
 const MAX_CABLES: usize = 500_000;
 
+/// Returns how a barrier works under a scheme, in at most 38 characters, so that the tables fit 80 columns.
+pub(super) fn scheme_in_words(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Unicast => "a message from and to each member",
+        Scheme::Multicast => "a message from each, one copied to all",
+        Scheme::Btin => "tree, released by the root node",
+        Scheme::BtinTurn => "tree, released by the root switch",
+    }
+}
+
 /// The latency and traffic of each scheme. `None` if there are too many members or cables.
 pub(super) struct SchemeComparison(Option<Vec<Simulated>>);
 
@@ -29,8 +39,8 @@ impl SchemeComparison {
         let (simulator, conditions) = (Simulator::new(&topology.network), Conditions::default());
         let mut slow = Slow::new();
         let one = |scheme: Scheme| {
-            simulator.run_watched(std::slice::from_ref(&barrier), scheme, &conditions, &mut |crossings| {
-                slow.count(scheme.name(), crossings);
+            simulator.run_watched(std::slice::from_ref(&barrier), scheme, &conditions, &mut |hops| {
+                slow.count(scheme.name(), hops);
             })
         };
         let simulated = Scheme::ALL.into_iter().map(one).collect();
@@ -46,13 +56,15 @@ impl SchemeComparison {
             );
         };
         let mut out = format!(
-            "a barrier with the paper's costs (others: unisono tree simulate):\n{:<10} {:>12} {:>14} {:>10}",
-            "scheme", "latency us", "links crossed", "start-ups"
+            "a barrier with the paper's costs (others: unisono tree simulate):\n\
+             {:<10} {:>10} {:>8} {:>9}  how a barrier works",
+            "scheme", "latency us", "hops", "start-ups"
         );
         for one in simulated {
             let latency = one.latency().map_or_else(|| "-".to_owned(), |time| format!("{:.2}", time.as_us()));
             let (name, hops, startups) = (one.scheme.name(), one.hops, one.startups);
-            let _ = write!(out, "\n{name:<10} {latency:>12} {hops:>14} {startups:>10}");
+            let way = scheme_in_words(one.scheme);
+            let _ = write!(out, "\n{name:<10} {latency:>10} {hops:>8} {startups:>9}  {way}");
         }
         out
     }

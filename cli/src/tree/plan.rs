@@ -3,6 +3,8 @@
 use super::comparison::SchemeComparison;
 use super::input::NetworkSource;
 use super::planning::{AskedGroups, PlannedGroup, Planning, Trees};
+use crate::columns::hanging_lines;
+use crate::live_view::table_width;
 use crate::output;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,7 +18,8 @@ use unisono_text::counted;
 /// members. Of these trees it takes the one with the least height. If several have it, the fewest links
 /// decide, then the fewest leaves, then the lowest number of the root switch. The root node is the member at
 /// the lowest port of the root switch. In large networks the number of leaves is not compared, because that
-/// takes a search from nearly every switch: see --ties.
+/// takes a search from nearly every switch: see --ties. The last table compares the tree with messages;
+/// `tree simulate --help` explains its schemes and columns.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree plan net.json
@@ -67,7 +70,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let between = if notes.is_empty() { "" } else { "\n\n" };
         let table = table(topology, group, plan);
         let comparison = comparison.text();
-        output::answer(&format!("{}\n\n{comparison}{between}{}", table.trim_end(), notes.trim_end()))?;
+        let text = format!("{}\n\n{comparison}{between}{}", table.trim_end(), notes.trim_end());
+        output::answer(&hanging_lines(&text, table_width()))?;
     }
     Ok(trees.exit_code())
 }

@@ -20,10 +20,9 @@ impl Slow {
         self.show(template, done as u64, Some(all as u64), "")
     }
 
-    /// Shows that messages have crossed `crossings` cables in the simulation of this scheme. The total is
-    /// unknown.
-    pub(super) fn count(&mut self, scheme: &str, crossings: u64) {
-        self.show("simulating {msg}: {human_pos} cables crossed, {elapsed}", crossings, None, scheme);
+    /// Shows that messages have made `hops` hops in the simulation of this scheme. The total is unknown.
+    pub(super) fn count(&mut self, scheme: &str, hops: u64) {
+        self.show("simulating {msg}: {human_pos} hops, {elapsed}", hops, None, scheme);
     }
 
     /// Shows that `done` of `all` runs are over, and that the next run is of this kind.

@@ -17,7 +17,7 @@ use std::fmt;
 use std::time::Duration;
 use unisono_btin::TurnPoint;
 use unisono_measure::interval::{Estimate, median_interval};
-use unisono_measure::paired;
+use unisono_measure::paired::{self, Comparison};
 use unisono_measure::record::Better;
 
 /// The minimum number of barriers in a run; half as many if they would take more than [`TOO_LONG`]
@@ -39,6 +39,8 @@ const MAX_TRIALS: u32 = 12;
 /// A barrier that takes longer than this, in milliseconds, counts as stuck.
 const STUCK_AFTER: u64 = 20_000;
 const LEVEL: f64 = 0.95;
+/// The ratios of [`advantage`] are the better for the switches the higher they are.
+pub const ADVANTAGE: Better = Better::Higher;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BenchVariant {
@@ -127,9 +129,9 @@ pub fn compare(
 }
 
 /// Returns the fastest variant in the switches, the fastest variant in software, and the ratio of the
-/// software variant's time to the switch variant's time: the median of the ratios within each repetition,
-/// with its confidence interval.
-pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estimate)> {
+/// software variant's time to the switch variant's time, compared within each repetition. Ratios above one
+/// favor the switches ([`ADVANTAGE`]).
+pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Comparison)> {
     let median = |row: &BenchRow| row.micros.map_or(f64::INFINITY, |micros| micros.value);
     let is_switch = |row: &&BenchRow| matches!(row.variant, BenchVariant::Switches(..));
     let best =
@@ -137,8 +139,8 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
     let ours = best(rows.iter().filter(is_switch).collect())?;
     let theirs = best(rows.iter().filter(|row| !is_switch(row)).collect())?;
     let pairs: Vec<(f64, f64)> = theirs.runs.into_iter().zip(ours.runs).collect();
-    let compared = paired::compare(&pairs, Better::Higher, LEVEL)?;
-    Some((ours.variant, theirs.variant, compared.ratio))
+    let compared = paired::compare(&pairs, ADVANTAGE, LEVEL)?;
+    Some((ours.variant, theirs.variant, compared))
 }
 
 /// Returns the number of barriers in a run of `wanted` microseconds, and the time of one barrier. `trial`

@@ -85,12 +85,12 @@ pub(super) fn text(rows: &[CollectiveRow]) -> String {
         time.map_or_else(|| "-".to_owned(), |time| format!("{:.2}", time.as_us()))
     };
     let mut out = format!(
-        "\n\n{:<16} {:>12} {:>14} {:>16}  every member is told",
+        "\n\n{:<15} {:>9} {:>13} {:>15}  every member is told",
         "collective", "btin us", "btin_turn us", "by messages us"
     );
     for row in rows {
         let (a, b, c) = (us(row.btin), us(row.btin_turn), us(row.messages));
-        let _ = write!(out, "\n{:<16} {a:>12} {b:>14} {c:>16}  {}", row.name, describe(row));
+        let _ = write!(out, "\n{:<15} {a:>9} {b:>13} {c:>15}  {}", row.name, describe(row));
     }
     out
 }

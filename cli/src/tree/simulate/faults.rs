@@ -6,13 +6,13 @@ use unisono_btin::simulate::{Faults, SimulatedTime};
 
 #[derive(clap::Args)]
 pub(super) struct FaultFlags {
-    /// The part of the crossings of links that lose the message: 0.1% or 0.001
+    /// The part of the hops that lose the message: 0.1% or 0.001
     #[arg(long, value_name = "PART", value_parser = part, default_value = "0")]
     loss: f64,
-    /// The part of the crossings that deliver the message twice
+    /// The part of the hops that deliver the message twice
     #[arg(long, value_name = "PART", value_parser = part, default_value = "0")]
     duplicate: f64,
-    /// Let a crossing take up to this much longer, so that messages overtake each other
+    /// Let a hop take up to this much longer, so that messages overtake each other
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "0us")]
     jitter: SimulatedTime,
     /// Cut the link with this number in the file, from the start or from a time on: 3 or 3@5us; may be

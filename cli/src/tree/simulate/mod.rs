@@ -7,7 +7,9 @@ mod table;
 use super::input::NetworkSource;
 use super::planning::{AskedGroups, PlannedGroup, Planning, Trees};
 use super::slow::Slow;
+use crate::columns::hanging_lines;
 use crate::help::{Completed, owned};
+use crate::live_view::table_width;
 use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use collectives::CollectiveRow;
@@ -26,10 +28,16 @@ use unisono_measure::units;
 /// Simulate a barrier by unicast, by multicast and by the tree
 ///
 /// The command plans the tree as `tree plan` does with the same options, and simulates every message. For
-/// each scheme it prints the latency (from the last arrival to the last release), the links crossed, the
-/// messages, and the start-ups: the messages that must be sent or received one after the other. The defaults
-/// are the paper's assumptions; each has an option. The same seed gives the same answer on every machine,
-/// because nothing is measured.
+/// each scheme it prints the latency (from the last arrival to the last release), the latency by the paper's
+/// formula (on paper), how many times as fast as multicast the scheme is (vs multicast), the hops, the
+/// messages, and the start-ups: the messages that must be sent or received one after the other. A hop is one
+/// message on one cable, between two switches or to a node. The defaults are the paper's assumptions; each
+/// has an option. The same seed gives the same answer on every machine, because nothing is measured.
+///
+/// With unicast, each member sends a message to the root node, which sends one back to each. With multicast,
+/// the root node sends one back, and switches copy it to all. With the barrier tree, switches combine the
+/// arrivals on the way up. In the scheme btin, which is the paper's, the root node then sends the release; in
+/// btin_turn the root switch sends it.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | unisono tree simulate -
@@ -37,8 +45,8 @@ use unisono_measure::units;
   unisono tree simulate --members all --root-intake one-port net.json
       every node a member, and a root that takes in one message at a time
   unisono tree simulate --arrivals-within 50us --loss 0.1% net.json
-      members arrive at different times, and one crossing in a thousand loses
-      the message
+      members arrive at different times, and one hop in a thousand loses the
+      message
   unisono tree simulate --fail-link 3@5us net.json
       a cable breaks during the barrier: which members wait, and for what
   unisono tree simulate --without-link 3:7 net.json
@@ -88,7 +96,7 @@ pub(crate) struct Args {
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Add to the JSON how often each link was crossed: a list of [link, from its first end, from its second]
+    /// Add to the JSON the hops over each link: a list of [link, from its first end, from its second]
     #[arg(long, requires = "json")]
     per_link: bool,
     /// Also run the other collectives that registers allow, with six bits from each node (37 times its
@@ -162,8 +170,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut slow = Slow::new();
     let one = |scheme: Scheme| {
         (
-            simulator.run_watched(&barriers, scheme, &conditions, &mut |crossings| {
-                slow.count(scheme.name(), crossings);
+            simulator.run_watched(&barriers, scheme, &conditions, &mut |hops| {
+                slow.count(scheme.name(), hops);
             }),
             barriers
                 .iter()
@@ -198,7 +206,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else if args.table.csv {
         output::answer(&machine_output::csv(&table::rows(&run))?)?;
     } else {
-        output::answer(&table::text(&run))?;
+        output::answer(&hanging_lines(&table::text(&run), table_width()))?;
     }
     let is_complete = run.schemes.iter().all(|(simulated, _)| simulated.latency().is_some());
     Ok(if is_complete { trees.exit_code() } else { ExitCode::from(1) })

@@ -1,6 +1,7 @@
 //! The result of a simulation, as a table and as JSON.
 
 use super::{SimulationRun, collectives};
+use crate::tree::comparison::scheme_in_words;
 use crate::tree::planning::PlannedGroup;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -28,7 +29,13 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
         counted(plan.leaves, "leaf"),
     );
     if let Some(theorem) = theorem(run) {
-        let _ = write!(out, " (Theorem 1: height {theorem:.1})");
+        let switches = network.switch_count();
+        let _ = write!(
+            out,
+            "\naverage tree height by Theorem 1 of the paper, for {} of {:.1} links each: {theorem:.1}",
+            counted(switches, "switch"),
+            2.0 * network.links().len() as f64 / switches as f64,
+        );
     }
     let groups = run.trees.planned.len();
     if groups > 1 {
@@ -39,7 +46,7 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
     }
     let _ = write!(
         out,
-        "\n\n{:<10} {:>12} {:>12} {:>12} {:>9} {:>9} {:>10}  busiest cable",
+        "\n\n{:<10} {:>10} {:>12} {:>13} {:>9} {:>9} {:>10}",
         "scheme", "latency us", "on paper us", "vs multicast", "hops", "messages", "start-ups",
     );
     let latency = |scheme| {
@@ -54,7 +61,7 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
         };
         let _ = write!(
             out,
-            "\n{:<10} {:>12} {:>12} {:>12} {:>9} {:>9} {:>10}  {}",
+            "\n{:<10} {:>10} {:>12} {:>13} {:>9} {:>9} {:>10}",
             simulated.scheme.name(),
             of(own, ""),
             of(Some(analytic.as_us()), ""),
@@ -62,8 +69,12 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
             simulated.hops,
             simulated.messages,
             simulated.startups,
-            busiest(simulated.busiest, topology),
         );
+    }
+    let _ = write!(out, "\n\n{:<10} {:<38}  hops over the busiest cable", "scheme", "how a barrier works");
+    for (simulated, _) in &run.schemes {
+        let (scheme, busiest) = (simulated.scheme, busiest(simulated.busiest, topology));
+        let _ = write!(out, "\n{:<10} {:<38}  {busiest}", scheme.name(), scheme_in_words(scheme));
     }
     for (scheme, in_switches) in &run.in_switches {
         let name = scheme.name();
@@ -145,7 +156,7 @@ fn troubles(run: &SimulationRun<'_>, simulated: &Simulated) -> String {
         for end in course.missing.iter().take(NAMED) {
             let _ = write!(
                 out,
-                "\n{name}:   switch {} waits for what is at port {}",
+                "\n{name}:   switch {} waits for a message at port {}",
                 topology.switch_name(end.switch),
                 end.port.0
             );
