@@ -46,8 +46,7 @@ pub fn program_behind(
     after: &[ListedProcess],
     is_idle: impl Fn(i32) -> bool,
 ) -> usize {
-    let is_wrapper =
-        |process: i32| is_idle(process) && children(before, process) == children(after, process);
+    let is_wrapper = |process: i32| is_idle(process) && children(before, process) == children(after, process);
     chain.windows(2).take_while(|pair| is_wrapper(pair[0])).count()
 }
 

@@ -128,7 +128,10 @@ mod tests {
             (limits("0-7", None, Some(100_000)), "1 processor, because a quota of 1 holds in /job"),
             (limits("0-7", None, Some(250_000)), "3 processors, because a quota of 2.5 holds in /job"),
             (limits("0", None, Some(250_000)), "1 processor, because the affinity allows processors 0"),
-            (limits("0-7", Some("0-7"), Some(1000)), "1 processor, because a quota of 0.01 holds in /job"),
+            (
+                limits("0-7", Some("0-7"), Some(1000)),
+                "1 processor, because a quota of 0.01 holds in /job",
+            ),
         ] {
             assert_eq!(effective(&limits).to_string(), expected);
         }

@@ -26,8 +26,8 @@ mod keeper;
 mod keeper_switch;
 mod turns;
 
-pub(crate) use groups::{below, is_ours};
 pub use groups::used;
+pub(crate) use groups::{below, is_ours};
 pub use keeper::{
     GroupTime, Keeper, Options, Running, check, guard, recover_all, running, serve, start_background, stop,
 };
