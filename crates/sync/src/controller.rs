@@ -81,6 +81,8 @@ const MAX_PROBE_INTERVAL: Duration = Duration::SECOND;
 const SCAN_INTERVAL: Duration = Duration::from_micros(250);
 /// The mean cost of an episode below which sleeping is not probed: a wake-up alone costs more (5 us).
 const TOO_CHEAP_TO_SLEEP: Duration = Duration::from_micros(2);
+/// The cost of an episode asleep before one was measured: a sleep and its wake-up on one processor.
+const CHEAPEST_SLEEP: Duration = Duration::from_micros(5);
 /// The sums are halved when their time exceeds twice this: ten foreign slices of 2 ms, so that one slice does
 /// not decide.
 const MEMORY: Duration = Duration::from_millis(20);
@@ -138,6 +140,14 @@ impl Controller {
         }
     }
 
+    /// Starts asleep, for a group that started among foreign threads. A probe costs such a group a slice of
+    /// each of them, so the first one comes late.
+    pub(crate) fn new_asleep(now: Instant) -> Self {
+        let mut controller = Self::new(now);
+        controller.set_mode(now, ControllerMode::Asleep, MAX_GIVE_UP_PAUSE);
+        controller
+    }
+
     /// Returns the mean cost of an episode in a mode, or `None` while it is unknown.
     pub(crate) fn cost(&self, mode: ControllerMode) -> Option<Duration> {
         match mode {
@@ -162,7 +172,7 @@ impl Controller {
             probe.add(elapsed, episodes);
             let probe = *probe;
             self.judge(now, probe, gave_up);
-        } else if gave_up {
+        } else if gave_up && !self.awake_pays_all_the_same() {
             let pause = (elapsed * GIVE_UP_PAUSE).clamp(MIN_PROBE_INTERVAL, MAX_GIVE_UP_PAUSE);
             self.set_mode(now, ControllerMode::Asleep, pause);
         } else {
@@ -218,6 +228,13 @@ impl Controller {
             self.probe_interval = FIRST_PROBE_INTERVAL;
             self.next_probe = now;
         }
+    }
+
+    /// Returns whether episodes cost less than half as much awake as asleep, foreign slices included. Two
+    /// threads beside a loop each complete so many episodes while both run that they need not sleep.
+    fn awake_pays_all_the_same(&self) -> bool {
+        let asleep = self.asleep.mean().unwrap_or(CHEAPEST_SLEEP);
+        self.awake.mean().is_some_and(|awake| awake * 2 < asleep)
     }
 
     fn is_worth_a_probe(&self) -> bool {
@@ -325,6 +342,39 @@ mod tests {
         assert_eq!((step.mode, step.probing), (ControllerMode::Asleep, false));
     }
 
+    #[test]
+    fn one_that_gives_up_stays_awake_where_episodes_are_cheaper_with_the_foreign_slices() {
+        // 30,000 episodes in a slice; then 300, so that the foreign slice counts until sleeping is known
+        for (awake_ns, first) in [(100, ControllerMode::Awake), (10_000, ControllerMode::Asleep)] {
+            let machine = Machine { awake: Duration::from_nanos(awake_ns), ..IDLE };
+            let (mut controller, mut now, mut step) = begin();
+            let mut modes = Vec::new();
+            for _ in 0..20 {
+                live(&mut controller, &mut now, &mut step, machine, Duration::from_millis(3));
+                now += Duration::from_millis(3);
+                step = controller.observe(now, 1, step.mode == ControllerMode::Awake);
+                modes.push(step.mode);
+            }
+            assert_eq!(modes[0], first, "{modes:?}");
+            let awake = modes[10..].iter().filter(|mode| **mode == ControllerMode::Awake).count();
+            assert_eq!(awake, if awake_ns == 100 { 10 } else { 0 }, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_started_in_a_crowd_is_probed_late() {
+        let begin = Instant::from_nanos(1);
+        let mut controller = Controller::new_asleep(begin);
+        let mut step = controller.observe(begin, 0, true);
+        let mut now = begin;
+        while !step.probing {
+            assert_eq!(step.mode, ControllerMode::Asleep);
+            now += Duration::from_micros(40);
+            step = controller.observe(now, 1, true);
+        }
+        assert!(now - begin >= MAX_GIVE_UP_PAUSE);
+    }
+
     proptest! {
         #[test]
         fn whatever_the_costs_the_cheaper_way_is_found(
@@ -350,9 +400,11 @@ mod tests {
                 now += Duration::from_nanos(elapsed);
                 let step = controller.observe(now, episodes, gave_up);
                 prop_assert!(step.observe_after >= 1 && step.observe_after <= 1 << 16);
-                // After a waiter gave up while the group was awake, the controller never tells the group to
-                // stay awake.
-                prop_assert!(!(gave_up && mode == ControllerMode::Awake && step.mode == ControllerMode::Awake));
+                // After a waiter gave up while the group was awake, the controller tells the group to stay
+                // awake only if this is known to be cheaper.
+                let cheaper = controller.awake_pays_all_the_same();
+                let stays = mode == ControllerMode::Awake && step.mode == ControllerMode::Awake;
+                prop_assert!(!(gave_up && stays) || cheaper);
                 mode = step.mode;
             }
         }

@@ -17,9 +17,10 @@
 use crate::atomics::{AtomicU32, Ordering};
 use crate::controller::{Controller, ControllerMode};
 use crate::line::CacheLine;
-use crate::strangers::StrangerWatch;
+use crate::strangers::{StrangerWatch, waited_in_crowd};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Instant;
+use unisono_linux::current_cpu;
 
 /// The word of the line that holds the mode. Word 0 belongs to the owner of the line (such as a barrier), for
 /// another value that every wait reads.
@@ -93,6 +94,16 @@ impl<'a> Regime<'a> {
             RegimeAdvice::Yield
         } else {
             RegimeAdvice::Spin
+        }
+    }
+
+    /// Adds the processors that this thread may use to the group's common set. Sends all `members` to sleep
+    /// if they outnumber the host's processors and this thread has met foreign threads before its first wait.
+    /// The common set does not tell that yet: it may lack the processors of members that enter later.
+    pub fn enter(self, members: usize) {
+        self.announce_processors();
+        if !cfg!(loom) && members > current_cpu::configured() && waited_in_crowd() {
+            self.mode().store(Self::ASLEEP, Ordering::Relaxed);
         }
     }
 
@@ -203,7 +214,10 @@ impl RegimeLearner {
     fn decide(&mut self, regime: Regime<'_>, sleeps: u64, moment: Instant, shares: impl FnOnce() -> bool) {
         let before = regime.mode().load(Ordering::Relaxed);
         let strangers = self.strangers.were_here(moment, shares);
-        let controller = self.controller.get_or_insert_with(|| Controller::new(moment));
+        let controller = self.controller.get_or_insert_with(|| {
+            let new = if before == Regime::ASLEEP { Controller::new_asleep } else { Controller::new };
+            new(moment)
+        });
         let step = controller.observe(moment, self.counted, strangers || before == Regime::ASLEEP);
         let mode = match (step.mode, step.probing) {
             (ControllerMode::Asleep, _) => Regime::ASLEEP,

@@ -26,6 +26,11 @@ const READ_INTERVAL: u32 = 64;
 /// A thread that waited less than this before the first decision may have met a thread that ran briefly.
 const MIN_START_WAIT_NS: u64 = 1_000_000;
 
+/// Where members share processors, a thread that waited less than this before its first wait may have waited
+/// for members alone: starting takes each of them some 100 us. A foreign loop keeps a processor for 2 to 4
+/// ms, and each loop there does so in turn.
+const MIN_CROWD_WAIT_NS: u64 = 10_000_000;
+
 /// The sources of the signs; a test replaces them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignSource {
@@ -42,7 +47,17 @@ impl Default for SignSource {
 }
 
 fn waited_at_start() -> bool {
-    schedstat::read(Tid::current()).is_ok_and(|times| times.waited_ns > MIN_START_WAIT_NS.max(times.ran_ns))
+    waited_longer_than(MIN_START_WAIT_NS)
+}
+
+/// Returns whether this thread, whose processor other members share, has waited for foreign threads.
+pub(crate) fn waited_in_crowd() -> bool {
+    waited_longer_than(MIN_CROWD_WAIT_NS)
+}
+
+/// Returns whether this thread has waited for a processor longer than this, and longer than it ran.
+fn waited_longer_than(min_wait_ns: u64) -> bool {
+    schedstat::read(Tid::current()).is_ok_and(|times| times.waited_ns > min_wait_ns.max(times.ran_ns))
 }
 
 /// Looks for signs of foreign threads at each decision of a group.

@@ -105,7 +105,7 @@ impl Waiter {
         if refresh {
             if !self.announced {
                 self.announced = true;
-                regime.announce_processors();
+                regime.enter(members);
             }
             self.crowded = regime.is_crowded(members);
         }
