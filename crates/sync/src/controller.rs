@@ -81,8 +81,10 @@ const MAX_PROBE_INTERVAL: Duration = Duration::SECOND;
 const SCAN_INTERVAL: Duration = Duration::from_micros(250);
 /// The mean cost of an episode below which sleeping is not probed: a wake-up alone costs more (5 us).
 const TOO_CHEAP_TO_SLEEP: Duration = Duration::from_micros(2);
-/// The cost of an episode asleep before one was measured: a sleep and its wake-up on one processor.
-const CHEAPEST_SLEEP: Duration = Duration::from_micros(5);
+/// The cost of an episode asleep before one was measured: a sleep and its wake-up on one processor, where
+/// members share processors, and across processors, where each has its own.
+const SHARED_SLEEP: Duration = Duration::from_micros(5);
+const DISTANT_SLEEP: Duration = Duration::from_micros(28);
 /// The sums are halved when their time exceeds twice this: ten foreign slices of 2 ms, so that one slice does
 /// not decide.
 const MEMORY: Duration = Duration::from_millis(20);
@@ -119,6 +121,8 @@ pub(crate) struct Controller {
     last: Instant,
     probe_interval: Duration,
     next_probe: Instant,
+    /// The assumed cost of an episode asleep before one was measured.
+    unmeasured_sleep: Duration,
     /// Time and episodes of the running probe.
     probe: Option<Cost>,
     /// The number of successive observations that were more than twice as dear as the mean.
@@ -135,6 +139,7 @@ impl Controller {
             last: now,
             probe_interval: FIRST_PROBE_INTERVAL,
             next_probe: now + FIRST_PROBE_INTERVAL,
+            unmeasured_sleep: SHARED_SLEEP,
             probe: None,
             dear: 0,
         }
@@ -146,6 +151,11 @@ impl Controller {
         let mut controller = Self::new(now);
         controller.set_mode(now, ControllerMode::Asleep, MAX_GIVE_UP_PAUSE);
         controller
+    }
+
+    /// Sets whether members share processors, so that a sleeper is woken on its own.
+    pub(crate) fn set_shares(&mut self, shares: bool) {
+        self.unmeasured_sleep = if shares { SHARED_SLEEP } else { DISTANT_SLEEP };
     }
 
     /// Returns the mean cost of an episode in a mode, or `None` while it is unknown.
@@ -233,7 +243,7 @@ impl Controller {
     /// Returns whether episodes cost less than half as much awake as asleep, foreign slices included. Two
     /// threads beside a loop each complete so many episodes while both run that they need not sleep.
     fn awake_pays_all_the_same(&self) -> bool {
-        let asleep = self.asleep.mean().unwrap_or(CHEAPEST_SLEEP);
+        let asleep = self.asleep.mean().unwrap_or(self.unmeasured_sleep);
         self.awake.mean().is_some_and(|awake| awake * 2 < asleep)
     }
 

@@ -213,11 +213,13 @@ impl RegimeLearner {
     #[cold]
     fn decide(&mut self, regime: Regime<'_>, sleeps: u64, moment: Instant, shares: impl FnOnce() -> bool) {
         let before = regime.mode().load(Ordering::Relaxed);
+        let shares = shares();
         let strangers = self.strangers.were_here(moment, shares);
         let controller = self.controller.get_or_insert_with(|| {
             let new = if before == Regime::ASLEEP { Controller::new_asleep } else { Controller::new };
             new(moment)
         });
+        controller.set_shares(shares);
         let step = controller.observe(moment, self.counted, strangers || before == Regime::ASLEEP);
         let mode = match (step.mode, step.probing) {
             (ControllerMode::Asleep, _) => Regime::ASLEEP,
@@ -256,8 +258,9 @@ mod tests {
         let regime = Regime::new(lines.line(0));
         regime.mode().store(AWAKE, Ordering::Relaxed);
         let (mut learner, mut now) = (with_signs(counted), Instant::from_nanos(1));
-        for _ in 0..1_000 {
-            now += Duration::from_nanos(400);
+        // so few episodes before the slice that they are cheaper asleep
+        for _ in 0..20 {
+            now += Duration::from_micros(20);
             learner.learn(regime, 0, || now, || false);
         }
         assert_eq!(regime.advice(false), RegimeAdvice::Spin);

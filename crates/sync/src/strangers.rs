@@ -75,21 +75,21 @@ impl StrangerWatch {
         Self { source, ..Self::default() }
     }
 
-    /// Returns whether foreign threads took processors since the last decision. `shares` returns whether
-    /// members share processors.
-    pub(crate) fn were_here(&mut self, moment: Instant, shares: impl FnOnce() -> bool) -> bool {
+    /// Returns whether foreign threads took processors since the last decision. `shares` says whether members
+    /// share processors.
+    pub(crate) fn were_here(&mut self, moment: Instant, shares: bool) -> bool {
         let last = self.last.replace(moment);
         self.decisions = self.decisions.wrapping_add(1);
         let Some(last) = last else {
             self.preemptions = (self.source.preemptions)();
-            return (self.source.waited_at_start)() && !shares();
+            return (self.source.waited_at_start)() && !shares;
         };
         let is_slow = moment - last > SLOW;
         if !is_slow && !self.decisions.is_multiple_of(READ_INTERVAL) {
             return false;
         }
         let before = std::mem::replace(&mut self.preemptions, (self.source.preemptions)());
-        is_slow && self.preemptions > before && !shares()
+        is_slow && self.preemptions > before && !shares
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
         let mut after = |time: Duration, preemptions: u64, shares: bool| {
             now += time;
             PREEMPTIONS.set(PREEMPTIONS.get() + preemptions);
-            watch.were_here(now, || shares)
+            watch.were_here(now, shares)
         };
         let (quick, slow) = (Duration::from_micros(250), Duration::from_millis(4));
         assert!(!after(quick, 0, false), "the first decision");
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn a_thread_that_waited_to_start_has_started_in_a_crowd() {
         WAITED.set(true);
-        assert!(watch().were_here(Instant::from_millis(1), || false));
-        assert!(!watch().were_here(Instant::from_millis(1), || true), "its own group may be the crowd");
+        assert!(watch().were_here(Instant::from_millis(1), false));
+        assert!(!watch().were_here(Instant::from_millis(1), true), "its own group may be the crowd");
         WAITED.set(false);
-        assert!(!watch().were_here(Instant::from_millis(1), || false));
+        assert!(!watch().were_here(Instant::from_millis(1), false));
     }
 }
