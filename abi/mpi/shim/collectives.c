@@ -6,6 +6,11 @@
  * Reductions have to return the same bits as the host's own call. Integer results do not depend on the order
  * of additions. Floating-point results do: orders.c finds the order of small calls of MPI_Allreduce out by
  * trials and adds in that order; other floating-point reductions stay the host's.
+ *
+ * MPICH 4.3 and 5 count the calls on a communicator and add in another order after the fourth
+ * (MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD): MPI_Allreduce by its own count, MPI_Reduce by that of MPI_Reduce,
+ * MPI_Bcast and MPI_Barrier. They do not see the calls that are served. So before the host makes a reduction,
+ * it gets as many calls as it has missed, but no more than change its order.
  */
 #include "waiting.h"
 
@@ -103,15 +108,62 @@ static bool is_sample(struct comm_record *record)
 #define LEFT(name, why, call)                                                                                \
 	(UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_left, call, why) : (call))
 
+/* The number of counted calls after which the host adds in another order. */
+enum { HOST_CALLS_TO_CHANGE = 5 };
+
+/* Notes that a call was served, which the host would have counted. */
+static void host_missed(struct comm_record *record, unisono_mpi_wait_call call)
+{
+	struct host_count *count = &record->host[call == UNISONO_MPI_WAIT_CALL_ALLREDUCE];
+
+	switch (call) {
+	case UNISONO_MPI_WAIT_CALL_BARRIER: /* counts as a reduction and a broadcast */
+		count->missed += 2;
+		return;
+	case UNISONO_MPI_WAIT_CALL_ALLREDUCE:
+	case UNISONO_MPI_WAIT_CALL_BCAST:
+	case UNISONO_MPI_WAIT_CALL_REDUCE:
+		count->missed += count->missed < HOST_CALLS_TO_CHANGE;
+		return;
+	default:
+		return;
+	}
+}
+
+/* Before the host's own reduction `call`: gives the host as many calls as it has missed; collective. */
+static int make_up(struct comm_record *record, unisono_mpi_wait_call call, MPI_Comm comm)
+{
+	struct host_count *count = &record->host[call == UNISONO_MPI_WAIT_CALL_ALLREDUCE];
+	int nothing = 0, all, code = MPI_SUCCESS;
+
+#ifndef OPEN_MPI
+	if (call != UNISONO_MPI_WAIT_CALL_ALLREDUCE && call != UNISONO_MPI_WAIT_CALL_REDUCE)
+		return code;
+	for (; !code && count->missed && count->made_up < HOST_CALLS_TO_CHANGE; count->made_up++) {
+		count->missed--;
+		code = call == UNISONO_MPI_WAIT_CALL_ALLREDUCE
+			       ? PMPI_Allreduce(&nothing, &all, 1, MPI_INT, MPI_SUM, comm)
+			       : PMPI_Bcast(&nothing, 1, MPI_INT, 0, comm);
+	}
+	count->missed = 0;
+#endif
+	return code;
+}
+
 /* Serves the first barriers of a communicator, before the engine takes over. */
 int barrier_of_host(MPI_Comm comm)
 {
 	struct polled_request collective = { .completion = { 0 } };
+	struct comm_record *record = servable(comm, WAITS_FOR_ALL);
+	int code;
 
-	if (!(UNLIKELY(windows_served) && job_serves(comm)) && !servable(comm, WAITS_FOR_ALL))
+	if (!(UNLIKELY(windows_served) && job_serves(comm)) && !record)
 		return HOSTS(BARRIER, PMPI_Barrier(comm));
-	return finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, PMPI_Ibarrier(comm, &collective.request),
+	code = finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, PMPI_Ibarrier(comm, &collective.request),
 				 &collective);
+	if (!code && record)
+		host_missed(record, UNISONO_MPI_WAIT_CALL_BARRIER);
+	return code;
 }
 
 /* Notes that a collective has begun whose request the program waits for in the host's own calls: that wait
@@ -139,15 +191,22 @@ BOTH(int, Ibarrier, (MPI_Comm comm, MPI_Request *request))
 	{                                                                                                    \
 		struct polled_request collective = { .completion = { 0 } };                                  \
 		struct comm_record *record = servable(comm, MAY_END_EARLY);                                  \
+		int code;                                                                                    \
                                                                                                              \
 		if (LIKELY(!record))                                                                         \
 			return HOSTS(NAME, PMPI_##name(__VA_ARGS__, comm));                                  \
-		if (!(served))                                                                               \
-			return LEFT(NAME, UNISONO_MPI_LEFT_REASON_OPERATION,                                 \
-				    PMPI_##name(__VA_ARGS__, comm));                                         \
+		if (!(served)) {                                                                             \
+			code = make_up(record, UNISONO_MPI_WAIT_CALL_##NAME, comm);                          \
+			return code ? code                                                                   \
+				    : LEFT(NAME, UNISONO_MPI_LEFT_REASON_OPERATION,                          \
+					   PMPI_##name(__VA_ARGS__, comm));                                  \
+		}                                                                                            \
 		UNLESS_SAMPLE(record, NAME, PMPI_##name(__VA_ARGS__, comm));                                 \
-		return finish_collective(UNISONO_MPI_WAIT_CALL_##NAME,                                       \
+		code = finish_collective(UNISONO_MPI_WAIT_CALL_##NAME,                                       \
 					 PMPI_##form(__VA_ARGS__, comm, &collective.request), &collective);  \
+		if (!code)                                                                                   \
+			host_missed(record, UNISONO_MPI_WAIT_CALL_##NAME);                                   \
+		return code;                                                                                 \
 	}                                                                                                    \
                                                                                                              \
 	BOTH(int, form, (UNPACK parameters, MPI_Comm comm, MPI_Request * request))                           \
@@ -260,8 +319,10 @@ static int reduce_floats(struct comm_record *record, COUNTED, enum element eleme
 	unisono_mpi_left_reason why;
 	const struct order *order;
 	bool reduced;
-	int code = order_of(record, type, count, element == DOUBLE, comm, &order, &why);
+	int code = make_up(record, UNISONO_MPI_WAIT_CALL_ALLREDUCE, comm);
 
+	if (!code)
+		code = order_of(record, type, count, element == DOUBLE, comm, &order, &why);
 	if (code)
 		return code;
 	if (!order)
@@ -279,6 +340,7 @@ BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, M
 	struct polled_request collective = { .completion = { 0 } };
 	struct comm_record *record = count < 1 ? NULL : servable(comm, WAITS_FOR_ALL);
 	enum element element;
+	int code;
 
 	if (LIKELY(!record))
 		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
@@ -287,11 +349,16 @@ BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, M
 		if (is_arithmetic(op) && (element == FLOAT || element == DOUBLE) &&
 		    bytes_of(count, type) <= MAX_COLLECTIVE_BYTES)
 			return reduce_floats(record, in, out, count, type, op, element, comm);
-		return LEFT(ALLREDUCE, UNISONO_MPI_LEFT_REASON_OPERATION,
-			    PMPI_Allreduce(in, out, count, type, op, comm));
+		code = make_up(record, UNISONO_MPI_WAIT_CALL_ALLREDUCE, comm);
+		return code ? code
+			    : LEFT(ALLREDUCE, UNISONO_MPI_LEFT_REASON_OPERATION,
+				   PMPI_Allreduce(in, out, count, type, op, comm));
 	}
 	UNLESS_SAMPLE(record, ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
-	return finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
+	code = finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
 				 PMPI_Iallreduce(in, out, count, type, op, comm, &collective.request),
 				 &collective);
+	if (!code)
+		host_missed(record, UNISONO_MPI_WAIT_CALL_ALLREDUCE);
+	return code;
 }

@@ -25,6 +25,7 @@ static int comm_record_copy(MPI_Comm comm, int key, void *extra, void *value, vo
 		memcpy(made, record, bytes);
 		made->orders = NULL;
 		made->calls = made->passed = 0;
+		memset(made->host, 0, sizeof made->host);
 		*(void **)copy = made;
 	}
 	return MPI_SUCCESS;

@@ -126,13 +126,19 @@ struct order;
 
 enum answer { ANSWER_UNKNOWN, ANSWER_NO, ANSWER_YES };
 
+/* The calls that the host would have counted for a kind of reduction; collectives.c. */
+struct host_count {
+	unsigned missed, made_up;
+};
+
 /* The record of a communicator. */
 struct comm_record {
 	int size;
-	bool all_here;	       /* an intracommunicator whose ranks are all on this host */
-	unsigned calls;	       /* collective calls that could be served, the same number at all members */
-	unsigned passed;       /* collective calls without an answer, weighted: the same at all members */
-	enum answer outnumber; /* whether the ranks outnumber their processors, the same at all members */
+	bool all_here;		   /* an intracommunicator whose ranks are all on this host */
+	unsigned calls;		   /* collective calls that could be served, the same number at all members */
+	unsigned passed;	   /* collective calls without an answer, weighted: the same at all members */
+	struct host_count host[2]; /* of MPI_Reduce and of MPI_Allreduce */
+	enum answer outnumber;	   /* whether the ranks outnumber their processors, the same at all members */
 	struct order *orders;
 	unsigned members[]; /* by rank: its place among the ranks of this host, or NOT_HERE */
 };

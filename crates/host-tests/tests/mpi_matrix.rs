@@ -3,10 +3,10 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use unisono_host_tests::mpi::{PROGRAMS, TestedMpi, source, verdict};
 use unisono_host_tests::mpi_environment::MpiEnvironment;
-use unisono_host_tests::processes::words;
+use unisono_host_tests::processes::{text, words};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
 /// An MPI from PyPI that has a row in the table.
@@ -185,6 +185,26 @@ fn a_window_of_a_devices_memory_is_left_to_the_programs_mpi() -> TestOutcome {
     Ok(())
 }
 
+/// The order in which MPICH 5 adds depends on the number of calls that it has seen.
+fn sums_have_the_bits_of_mpich_5_alone_whichever_calls_precede_them() -> TestOutcome {
+    require::nightly(PART)?;
+    let place = MpiEnvironment::install(&[MPICH])?;
+    let built = compiled(&place, "order_change.c", "");
+    let bits = |output: &Output| -> Vec<String> {
+        verdict("order_change", output).expect("the results are right");
+        text(&output.stdout).lines().filter(|line| line.starts_with("bits")).map(str::to_owned).collect()
+    };
+    for ranks in [3, 4, 5, 8] {
+        let alone = place.launcher(ranks).arg(&built).output().expect("it was installed");
+        let served =
+            with_preload(place.launcher(ranks), &[built.as_os_str()]).output().expect("it was installed");
+        assert_eq!(bits(&alone).len(), 24);
+        assert_eq!(bits(&alone), bits(&served), "{ranks} ranks");
+        assert!(words(&served).contains("Allreduce"), "no sum was served: {}", words(&served));
+    }
+    Ok(())
+}
+
 /// Runs a program that is widely used: Intel's benchmark of windows, on Intel's MPI.
 fn intels_benchmark_of_windows_is_served() -> TestOutcome {
     require::nightly(PART)?;
@@ -207,4 +227,5 @@ host_tests![needs Machine;
     each_mpi_of_debian_is_served_as_the_table_says within 300,
     a_window_of_a_devices_memory_is_left_to_the_programs_mpi within 300,
     intels_benchmark_of_windows_is_served within 300,
+    sums_have_the_bits_of_mpich_5_alone_whichever_calls_precede_them within 300,
 ];

@@ -70,6 +70,7 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
     ("waits_threads.c", None, None),
     ("waits_counted.c", None, None),
     ("collectives.c", None, None),
+    ("order_change.c", None, None),
     ("threads.c", None, Some("4.1.4 does not end where several threads use windows at once")),
     ("cxx.cpp", Some(ROUNDING), None),
     ("fortran_module.f90", None, None),
