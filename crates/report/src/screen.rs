@@ -399,6 +399,26 @@ mod tests {
     }
 
     #[test]
+    fn the_cost_of_a_decision_is_the_verdict_where_no_link_was_shared() {
+        let head =
+            StudyLine { study: "queue-decisions".into(), topic: "queue".into(), ..StudyLine::default() };
+        let of = |variant: &str, repetition| {
+            let figures = vec![Figure { name: "ns_per_packet".into(), value: 20.0, ..Figure::default() }];
+            let parameters = [("classes".to_owned(), 10.into())].into();
+            let run = run("queue-decisions", "queue", variant, repetition, 1.0);
+            Line::Run(Box::new(RunLine { figures, parameters, ..run }))
+        };
+        let variants = ["saturated-start-time", "saturated-heap", "saturated-round-robin"];
+        let runs = (0..3).flat_map(|repetition| variants.map(|variant| of(variant, repetition)));
+        let lines: Vec<Line> = [Line::Study(Box::new(head))].into_iter().chain(runs).collect();
+        let studies = studies(&lines);
+        let (card, section) = (block(&studies, "queue"), crate::summary::topic_html(&studies, "queue"));
+        let verdict = "choosing it among 10 classes by their shares takes 20";
+        assert!(card.answer.contains(verdict) && card.badge().1 != "no verdict", "{:?}", card.badge());
+        assert!(section.contains(verdict) && !section.contains("Not answered"), "{section}");
+    }
+
+    #[test]
     fn windows_without_messages_are_not_answered_on_the_card_and_in_the_section() {
         let lines = compared("rma", 0.25);
         let studies = studies(&lines);

@@ -120,15 +120,16 @@ struct TopicSection<'a> {
 }
 
 impl TopicQuestion {
-    /// Returns the headline with its study, or the reason why the records do not answer the question. The
-    /// page, its cards and the last screen show the same verdict.
+    /// Returns the first headline that the records allow, with its study, or the reason why they do not answer
+    /// the question. The page, its cards and the last screen show the same verdict.
     fn verdict<'s>(&self, studies: &'s [Study<'s>]) -> Result<FilledSentence<'s>, String> {
-        let mut paragraphs = self.paragraphs().skip(1);
-        let (headline, otherwise) =
-            (paragraphs.next().unwrap_or_default(), paragraphs.next().unwrap_or_default());
-        self.filled_sentence(studies, &headline).ok_or_else(|| {
-            let id = study_of(&headline).unwrap_or_default();
+        let headlines: Vec<String> =
+            self.paragraphs().skip(1).take_while(|one| study_of(one).is_some()).collect();
+        let filled = headlines.iter().find_map(|headline| self.filled_sentence(studies, headline));
+        filled.ok_or_else(|| {
+            let id = headlines.first().and_then(|headline| study_of(headline)).unwrap_or_default();
             let skipped = studies.iter().find(|study| study.head.study == id).and_then(Study::first_skipped);
+            let otherwise = self.paragraphs().nth(1 + headlines.len()).unwrap_or_default();
             match skipped {
                 Some(reason) => format!("Not answered: {reason}."),
                 None => format!("{} unisono study {id} makes such runs.", otherwise.trim_end()),
@@ -143,16 +144,15 @@ impl TopicQuestion {
         }
         let filled = |paragraph: &str| self.filled_sentence(studies, paragraph);
         let paragraphs: Vec<String> = self.paragraphs().collect();
-        let [question, _, _, sentences @ .., hint] = &paragraphs[..] else {
-            return String::new();
-        };
+        let [question, rest @ .., hint] = &paragraphs[..] else { return String::new() };
+        // behind the headlines, and the sentence in their place
+        let sentences = rest.iter().skip_while(|one| study_of(one).is_some()).skip(1);
         TopicSection {
             question: question.clone(),
             headline: self
                 .verdict(studies)
                 .map_or_else(|otherwise| otherwise, |headline| headline.qualified()),
             sentences: sentences
-                .iter()
                 .filter_map(|sentence| filled(sentence))
                 .map(|one| (one.qualified(), one.study))
                 .collect(),
