@@ -151,9 +151,8 @@ impl WeightController {
                 }
             }
             CgroupVersion::V1 if !exists && is_ours(cgroup) => format!(
-                "{make}; its processes have to be put there, too (echo PID | sudo tee {}), because `queue run` knows only \
-                 groups of version 2",
-                group.join("cgroup.procs").display()
+                "{make}; its processes have to be put there, too, because `queue run` knows only groups of \
+                 version 2"
             ),
             CgroupVersion::V1 | CgroupVersion::V2 => "start what runs in it first".to_owned(),
         }
@@ -244,7 +243,7 @@ mod tests {
         assert_eq!(next(CgroupVersion::V2, "/unisono/video", false), format!("{make} && {enable}"));
         assert!(next(CgroupVersion::V2, "/unisono/video", true).ends_with(enable));
         let first = next(CgroupVersion::V1, "/unisono/video", false);
-        assert!(first.starts_with(make) && first.contains("/unisono/video/cgroup.procs)"), "{first}");
+        assert!(first.starts_with(make) && first.contains("only groups of version 2"), "{first}");
         for version in [CgroupVersion::V1, CgroupVersion::V2] {
             assert_eq!(next(version, "/system.slice/nginx.service", false), "start what runs in it first");
         }

@@ -85,8 +85,8 @@ fn behind_one(known: &PrefixCommand, words: &[OsString], mut at: usize) -> Optio
 }
 
 /// Returns a command with `prefix` before each program that its launcher starts as ranks: `mpiexec -n 4
-/// PREFIX ./a`. Returns `None` if the command starts no launcher, also not behind `timeout 60` and the like, or if
-/// the launcher's arguments name no program.
+/// PREFIX ./a`. Returns `None` if the command starts no launcher, also not behind `timeout 60` and the like,
+/// or if the launcher's arguments name no program.
 pub fn with_prefixed_ranks(
     command: &[OsString],
     is_launcher: impl Fn(&str) -> bool,

@@ -116,7 +116,7 @@ fn awake_ranks_remark(command: &[OsString], program: &ProgramTraits, host: &Host
     for at in programs.iter().rev() {
         words.splice(at..at, ["unisono", "mpi", "--"].map(Into::into));
     }
-    let launcher = if is_rank { "mpiexec ... unisono fit -- " } else { "" };
+    let launcher = if is_rank { "mpiexec ... " } else { "" };
     let chosen_later = programs.iter().any(|at| command.get(*at..).is_some_and(uses_mpi4py));
     let condition = if chosen_later { " if mpi4py loads MPICH" } else { "" };
     Some(format!(
@@ -221,7 +221,7 @@ mod tests {
             host.fit(vec![(words, program)], user).remove(0).plan.remarks
         };
         let said = remarks("4", "0", false);
-        let command = "mpiexec ... unisono fit -- unisono mpi -- python3 -m mpi4py a.py";
+        let command = "mpiexec ... unisono mpi -- python3 -m mpi4py a.py";
         assert!(said.len() == 1 && said[0].ends_with(command), "{said:?}");
         assert!(said[0].starts_with("4 ranks on 2 processors") && said[0].contains("if mpi4py loads"));
         for none in [remarks("2", "0", false), remarks("4", "1", false), remarks("4", "0", true)] {

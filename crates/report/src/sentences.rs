@@ -120,8 +120,8 @@ struct TopicSection<'a> {
 }
 
 impl TopicQuestion {
-    /// Returns the first headline that the records allow, with its study, or the reason why they do not answer
-    /// the question. The page, its cards and the last screen show the same verdict.
+    /// Returns the first headline that the records allow, with its study, or the reason why they do not
+    /// answer the question. The page, its cards and the last screen show the same verdict.
     fn verdict<'s>(&self, studies: &'s [Study<'s>]) -> Result<FilledSentence<'s>, String> {
         let headlines: Vec<String> =
             self.paragraphs().skip(1).take_while(|one| study_of(one).is_some()).collect();

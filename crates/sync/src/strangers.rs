@@ -24,12 +24,12 @@ const SLOW: Duration = Duration::from_millis(1);
 const READ_INTERVAL: u32 = 64;
 
 /// A thread that waited less than this before the first decision may have met a thread that ran briefly.
-const MIN_START_WAIT_NS: u64 = 1_000_000;
+const MIN_START_WAIT: Duration = Duration::from_millis(1);
 
 /// Where members share processors, a thread that waited less than this before its first wait may have waited
 /// for members alone: starting takes each of them some 100 us. A foreign loop keeps a processor for 2 to 4
 /// ms, and each loop there does so in turn.
-const MIN_CROWD_WAIT_NS: u64 = 10_000_000;
+const MIN_CROWD_WAIT: Duration = Duration::from_millis(10);
 
 /// The sources of the signs; a test replaces them.
 #[derive(Clone, Copy, Debug)]
@@ -47,17 +47,20 @@ impl Default for SignSource {
 }
 
 fn waited_at_start() -> bool {
-    waited_longer_than(MIN_START_WAIT_NS)
+    waited_longer_than(MIN_START_WAIT)
 }
 
 /// Returns whether this thread, whose processor other members share, has waited for foreign threads.
 pub(crate) fn waited_in_crowd() -> bool {
-    waited_longer_than(MIN_CROWD_WAIT_NS)
+    waited_longer_than(MIN_CROWD_WAIT)
 }
 
 /// Returns whether this thread has waited for a processor longer than this, and longer than it ran.
-fn waited_longer_than(min_wait_ns: u64) -> bool {
-    schedstat::read(Tid::current()).is_ok_and(|times| times.waited_ns > min_wait_ns.max(times.ran_ns))
+fn waited_longer_than(min_wait: Duration) -> bool {
+    schedstat::read(Tid::current()).is_ok_and(|times| {
+        let [waited, ran] = [times.waited_ns, times.ran_ns].map(Duration::from_nanos);
+        waited > min_wait.max(ran)
+    })
 }
 
 /// Looks for signs of foreign threads at each decision of a group.
