@@ -6,6 +6,7 @@
 
 use crate::events_sessions::{MqttLink, read, write};
 use crate::servers::certificates;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write as _};
@@ -70,6 +71,10 @@ impl SharedPlace {
             }
         }
     }
+}
+
+fn send_signal(broker: &Child, signal: Signal) {
+    rustix::process::kill_process(Pid::from_child(broker), signal).expect("it runs");
 }
 
 fn kill(broker: &mut Child) {
@@ -357,6 +362,33 @@ fn of_brokers_that_take_over_at_the_same_time_one_serves_and_the_others_say_why_
     Ok(())
 }
 
+/// The broker reads both requests in one turn, because it was stopped when they came.
+fn of_two_processes_that_ask_in_one_turn_each_gets_an_answer() -> TestOutcome {
+    let place = SharedPlace::new();
+    let mut broker = place.survivor(vec![place.serve(&[])]);
+    for _ in 0..10 {
+        let connect = || Client::connect_shared(&place.bus).expect("it serves");
+        let mut first = connect().take_over().expect("it passes its sockets");
+        let second = connect();
+        send_signal(&broker, Signal::STOP);
+        let answers = std::thread::scope(|scope| {
+            let first = scope.spawn(move || first.release());
+            let second = scope.spawn(move || second.take_over().map(drop));
+            // both requests wait in the shared memory
+            std::thread::sleep(Duration::from_millis(50));
+            send_signal(&broker, Signal::CONT);
+            [first, second].map(|asked| asked.join().expect("no panic"))
+        });
+        for error in answers.into_iter().filter_map(Result::err) {
+            let refused = error.to_string();
+            assert!(refused.contains("another process has") && refused.contains("start again"), "{refused}");
+        }
+        assert!(place.answers(), "the broker serves on");
+    }
+    kill(&mut broker);
+    Ok(())
+}
+
 fn a_broker_that_cannot_start_leaves_the_other_one_with_all_its_connections() -> TestOutcome {
     let place = SharedPlace::new();
     let mut broker = place.survivor(vec![place.serve(&[])]);
@@ -433,6 +465,7 @@ host_tests![needs Nothing;
     a_broker_that_is_killed_during_a_hand_over_costs_no_acknowledged_event_and_no_session within 180,
     programs_over_tls_and_udp_lose_nothing_when_a_broker_takes_over within 180,
     of_brokers_that_take_over_at_the_same_time_one_serves_and_the_others_say_why_not within 120,
+    of_two_processes_that_ask_in_one_turn_each_gets_an_answer within 60,
     a_broker_that_cannot_start_leaves_the_other_one_with_all_its_connections within 60,
     sockets_of_systemd_serve_the_options_that_name_their_addresses_and_wait_for_the_next_broker within 60,
 ];

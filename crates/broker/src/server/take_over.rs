@@ -54,6 +54,10 @@ impl Server {
     /// Handles a step of the process that is to serve after this one.
     pub(super) fn take_over(&mut self, id: ClientId, step: TakeOverStep) {
         let refused = match step {
+            // the log goes to the process that has asked for it, which no other may replace now
+            TakeOverStep::Sockets if self.hand_over.is_due => {
+                "another process has asked for the log and takes over now; start again".to_owned()
+            }
             TakeOverStep::Sockets => match self.pass_sockets(id) {
                 Ok(sockets) => {
                     self.hand_over.successor = Some(id);
