@@ -222,7 +222,8 @@ pub(crate) fn in_words(error: Error) -> anyhow::Error {
         | Error::NobodyThere { .. }
         | Error::NobodyServes { .. }
         | Error::ForeignService { .. }
-        | Error::NoGreeting { .. } => Failure::Host(error.to_string()).into(),
+        | Error::NoGreeting { .. }
+        | Error::SilentServer { .. } => Failure::Host(error.to_string()).into(),
         other => other.into(),
     }
 }

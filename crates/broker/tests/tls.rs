@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use unisono_broker::{Broker, Exposure, Permissions, TlsService, Tokens};
 use unisono_events_client::{
-    Advertisement, BrokerAddress, CertifiedFiles, Client, Error, EventDraft, SubscriptionSpec, TlsAddress,
-    now,
+    Advertisement, BrokerAddress, CertifiedFiles, Client, ClientOptions, Error, EventDraft, SubscriptionSpec,
+    TlsAddress, now,
 };
 
 /// The hash of `test`.
@@ -224,6 +224,19 @@ fn a_server_of_another_protocol_is_named_where_a_broker_with_tls_should_be() {
         server.join().expect("the server ends");
         assert!(said.contains("no Unisono broker answers there, but an HTTP server; name"), "{said}");
         assert!(said.contains(&address.to_string()), "{said}");
+    });
+}
+
+#[test]
+fn a_server_that_is_silent_where_a_broker_with_tls_should_be_is_named() {
+    with_tls(broker(), false, |site| {
+        // the kernel accepts connections to a listener that never takes them
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = silent.local_addr().expect("it is bound");
+        let at = BrokerAddress::Tls(TlsAddress { address, ..site.place(None) });
+        let said = refused(ClientOptions::new().answered_within(Duration::from_millis(20)).connect(&at));
+        let begin = format!("no TLS connection to {address}: no answer to its handshake within 20ms; ");
+        assert!(said.starts_with(&begin), "{said}");
     });
 }
 

@@ -56,7 +56,7 @@ impl Pretender {
             WelcomeTerms { version: 1, largest, path_largest, same_clock: true, ..WelcomeTerms::default() };
         it.say(&Frame::Welcome(terms));
         it.say(&Frame::Accepted { number: 1 });
-        let theirs = Box::new(MemoryTransport::join(theirs).expect("it is there"));
+        let theirs = Box::new(MemoryTransport::join(theirs, Duration::from_secs(20)).expect("it is there"));
         let mut client = Client::over(theirs, Greeting::default(), ChannelWait::Sleep).expect("welcome");
         let topic = client.advertise(&Advertisement::new("t")).expect("a topic");
         it.sent();

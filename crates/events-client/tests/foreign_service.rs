@@ -2,8 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::thread;
-use unisono_events_client::{Client, Error};
+use std::time::Duration;
+use unisono_events_client::{BrokerAddress, Client, ClientOptions, Error};
 
 /// Connects to a server that sends these bytes and ends the connection.
 fn connect_to(first: &'static [u8]) -> (SocketAddr, Error) {
@@ -45,4 +47,23 @@ fn a_connection_that_ends_without_an_answer_names_the_address() {
     assert!(matches!(error, Error::NoGreeting { .. }), "{error:?}");
     let said = error.to_string();
     assert!(said.starts_with(&format!("no Unisono broker answers at {address}: ")), "{said}");
+}
+
+#[test]
+fn a_server_that_accepts_and_stays_silent_is_named_with_its_address() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = directory.path().join("silent");
+    // the kernel accepts connections to a listener that never takes them
+    let local = UnixListener::bind(&path).expect("a scratch directory");
+    let network = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = network.local_addr().expect("it is bound");
+    for at in [BrokerAddress::Tcp(port), BrokerAddress::Unix(path.clone()), BrokerAddress::Shared(path)] {
+        let options = ClientOptions::new().answered_within(Duration::from_millis(20));
+        let error = options.connect(&at).expect_err("nobody answers");
+        assert!(matches!(error, Error::SilentServer { .. }), "{error:?}");
+        let said = error.to_string();
+        let begin = format!("no Unisono broker answers at {at}: the server there accepted the connection, ");
+        assert!(said.starts_with(&begin) && said.contains(" within 20ms; name the address "), "{said}");
+    }
+    drop((local, network));
 }

@@ -33,7 +33,7 @@ fn memory() -> (End, End) {
     let (one, other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("two sockets");
     let one = MemoryTransport::new(one, MAX_EVENT_BYTES).expect("a transport");
-    (Box::new(one), Box::new(MemoryTransport::join(other).expect("a transport")))
+    (Box::new(one), Box::new(MemoryTransport::join(other, TIMEOUT).expect("a transport")))
 }
 
 fn tcp() -> (End, End) {
@@ -282,7 +282,7 @@ fn a_program_says_by_its_first_bytes_how_it_speaks_and_one_that_does_not_ends_al
     let (mut broker, program) = unsettled(MAX_EVENT_BYTES);
     assert!(broker.settle().expect("it is connected").is_none());
     assert_eq!(broker.send(b"head", PayloadRef::Bytes(&[])).expect("it is connected"), Taken::Full);
-    let program = std::thread::spawn(|| MemoryTransport::join(program.into()));
+    let program = std::thread::spawn(|| MemoryTransport::join(program.into(), TIMEOUT));
     assert!(readable([broker.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
     let mut settled = broker.settle().expect("it is connected").expect("it has said how it speaks");
     let _program = program.join().expect("it does not panic").expect("offers of rings came");

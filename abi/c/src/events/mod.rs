@@ -75,6 +75,7 @@ impl EventsError {
                 | Broker::NobodyServes { .. }
                 | Broker::ForeignService { .. }
                 | Broker::NoGreeting { .. }
+                | Broker::SilentServer { .. }
                 | Broker::SentAway(_)
                 | Broker::Forked
                 | Broker::Broken(_) => CallStatus::Gone,

@@ -77,24 +77,15 @@ fn connect_in_slices(address: SocketAddr) -> Result<OwnedFd, Connecting> {
     Ok(socket)
 }
 
-/// The timeout of the TLS handshake. It is shorter than a broker's time limit for a greeting
-/// (`Limits::stall_timeout`, 30 s), so that the program reports the reason itself.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Connects with TLS. Returns after the handshake.
-pub(super) fn tls(to: &TlsAddress) -> Result<StreamTransport, Error> {
+/// Connects with TLS. Returns after the handshake, which takes at most as long as `timeout`.
+pub(super) fn tls(to: &TlsAddress, timeout: Duration) -> Result<StreamTransport, Error> {
     let certificates = to.program("tls")?;
     let socket = connected(to.address)?;
-    Ok(StreamTransport::connect_tls(
-        socket.into(),
-        MAX_FRAME_BYTES,
-        &certificates,
-        HANDSHAKE_TIMEOUT,
-    )?)
+    Ok(StreamTransport::connect_tls(socket.into(), MAX_FRAME_BYTES, &certificates, timeout)?)
 }
 
-/// Connects with QUIC over UDP. Returns after the handshake.
-pub(super) fn udp(to: &TlsAddress) -> Result<StreamTransport, Error> {
+/// Connects with QUIC over UDP. Returns after the handshake, which takes at most as long as `timeout`.
+pub(super) fn udp(to: &TlsAddress, timeout: Duration) -> Result<StreamTransport, Error> {
     let certificates = to.program("udp")?;
     let address = to.address;
     let nobody = |source| Error::NobodyServes { address, source };
@@ -105,12 +96,12 @@ pub(super) fn udp(to: &TlsAddress) -> Result<StreamTransport, Error> {
     let socket = UdpSocket::bind(any).map_err(nobody)?;
     socket.connect(address).map_err(nobody)?;
     let socket = (socket.into(), address);
-    StreamTransport::connect_datagrams(socket, MAX_FRAME_BYTES, &certificates, HANDSHAKE_TIMEOUT).map_err(
-        |error| match error {
+    StreamTransport::connect_datagrams(socket, MAX_FRAME_BYTES, &certificates, timeout).map_err(|error| {
+        match error {
             TransportError::Failed(source) => nobody(source),
             error => error.into(),
-        },
-    )
+        }
+    })
 }
 
 /// Reads the token in a file, without surrounding white space.

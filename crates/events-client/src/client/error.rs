@@ -4,10 +4,10 @@ use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use unisono_events_wire::HOST_SOCKET;
 use unisono_events_wire::interrupt::WaitInterrupted;
 use unisono_events_wire::tls::TlsError;
 use unisono_events_wire::transport::TransportError;
+use unisono_events_wire::{BrokerAddress, HOST_SOCKET};
 
 /// The reason why a broker could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,14 @@ pub enum Error {
          the address that unisono events serve prints behind \"serving at\", or try again if that broker was ending"
     )]
     NoGreeting { address: SocketAddr },
+    /// A server accepted the connection, and sent no answer in time: one of another protocol that waits for
+    /// more, or a broker that is stopped.
+    #[error(
+        "no Unisono broker answers at {address}: the server there accepted the connection, but did not answer as \
+         a broker within {within:?}; name the address that unisono events serve prints behind \"serving at\", or \
+         try again if that broker was starting or stopped"
+    )]
+    SilentServer { address: Box<BrokerAddress>, within: Duration },
     /// The encrypted connection failed.
     #[error("no TLS connection to {address}: {why}")]
     Unsecured { address: SocketAddr, why: String },

@@ -2,17 +2,30 @@
 
 use super::{Client, Error};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use unisono_events_wire::BrokerAddress;
 use unisono_events_wire::Greeting;
 use unisono_events_wire::frame::Frame;
 use unisono_events_wire::transport::{TransportError, foreign_service};
 
 impl Client {
-    /// Sends the greeting, and waits for the broker's answer.
-    pub(super) fn greet(&mut self, greeting: Greeting) -> Result<(), Error> {
+    /// Sends the greeting, and waits for the broker's answer: without a limit, or for the time beside the
+    /// address.
+    pub(super) fn greet(
+        &mut self,
+        greeting: Greeting,
+        at: Option<(&BrokerAddress, Duration)>,
+    ) -> Result<(), Error> {
+        let until = at.and_then(|(_, timeout)| Instant::now().checked_add(timeout));
         self.send_frame(&Frame::Hello(greeting))?;
         self.transport.compress_heads();
         while self.terms.version == 0 {
-            self.receive_frame(None)?;
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if !self.receive_frame(left)?
+                && let Some((address, within)) = at
+            {
+                return Err(Error::SilentServer { address: Box::new(address.clone()), within });
+            }
         }
         Ok(())
     }

@@ -57,11 +57,11 @@ use late::LateChecks;
 use received::CorrelatedParts;
 use reconnect::ReconnectState;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_eventchannel::NumberMap;
+use unisono_events_wire::BrokerAddress;
 use unisono_events_wire::TopicNames;
 use unisono_events_wire::frame::Frame;
 use unisono_events_wire::interrupt::{self, InterruptPoll};
@@ -168,12 +168,13 @@ impl Client {
         Self::greeted(transport, greeting, wait, None)
     }
 
-    /// Like [`over`](Self::over). Errors name the network address, if there is one.
+    /// Like [`over`](Self::over). With an address, errors name it, and the broker has to answer in the time
+    /// beside it.
     fn greeted(
         transport: Box<dyn FrameTransport>,
         mut greeting: Greeting,
         wait: ChannelWait,
-        address: Option<SocketAddr>,
+        at: Option<(&BrokerAddress, StdDuration)>,
     ) -> Result<Self, Error> {
         // rings need a transport that passes descriptors; the broker gives none to a program with a lease,
         // because events in rings would not renew the lease
@@ -209,7 +210,13 @@ impl Client {
             room_until: None,
             generation: fork::generation(),
         };
-        match (client.greet(greeting), address) {
+        let address = match at {
+            Some((BrokerAddress::Tcp(address), _)) => Some(*address),
+            Some((BrokerAddress::Tls(place), _)) => Some(place.address),
+            // only brokers know the protocol over UDP
+            _ => None,
+        };
+        match (client.greet(greeting, at), address) {
             (Ok(()), _) => Ok(client),
             (Err(error), Some(address)) => Err(client.greeting_error(address, error)),
             (Err(error), None) => Err(error),

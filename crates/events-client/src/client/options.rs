@@ -13,6 +13,7 @@
 
 use super::connect::{tcp, tls, token_in, udp, unix};
 use super::{Client, Error, MAX_FRAME_BYTES};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,7 +33,14 @@ pub struct ClientOptions {
     wait: ChannelWait,
     types: bool,
     pub(super) reconnect: Option<Duration>,
+    answer_timeout: Option<Duration>,
 }
+
+/// The default time limit for each answer while a client connects: the TLS handshake, the offer of shared
+/// memory, and the broker's answer to the greeting. Even a busy broker answers within milliseconds. The limit
+/// is shorter than a broker's own for a greeting (`Limits::stall_timeout`, 30 s), so that the program reports
+/// the reason itself.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ClientOptions {
     /// Makes the default options: the client is named after the process, has no token and no lease, and
@@ -96,30 +104,40 @@ impl ClientOptions {
         self
     }
 
+    /// Sets the time limit for each answer of the broker while the client connects, 10 s by default. A client
+    /// that reconnects tries again afterwards.
+    #[must_use]
+    pub fn answered_within(mut self, timeout: Duration) -> Self {
+        self.answer_timeout = Some(timeout);
+        self
+    }
+
     /// Connects without later reconnections.
     pub(super) fn connect_once(&self, address: &BrokerAddress) -> Result<Client, Error> {
         let greeting = self.greeting()?;
+        let timeout = self.answer_timeout.unwrap_or(ANSWER_TIMEOUT);
+        let at = Some((address, timeout));
         match address {
             BrokerAddress::Unix(path) => {
                 let nobody = |source| Error::Nobody { path: path.clone(), source };
                 let transport = StreamTransport::new(unix(path, nobody)?, MAX_FRAME_BYTES)?;
-                Client::over(Box::new(transport), greeting, self.wait)
+                Client::greeted(Box::new(transport), greeting, self.wait, at)
             }
             BrokerAddress::Shared(path) => {
                 let nobody = |source| Error::Nobody { path: path.clone(), source };
                 let unshared = |error| match error {
-                    TransportError::Closed => Error::Broken(error),
+                    TransportError::Closed | TransportError::Interrupted => Error::from(error),
+                    TransportError::Failed(ref source) if source.kind() == ErrorKind::TimedOut => {
+                        Error::SilentServer { address: Box::new(address.clone()), within: timeout }
+                    }
                     source => Error::Unshared { path: path.clone(), source },
                 };
-                let transport = MemoryTransport::join(unix(path, nobody)?).map_err(unshared)?;
-                Client::over(Box::new(transport), greeting, self.wait)
+                let transport = MemoryTransport::join(unix(path, nobody)?, timeout).map_err(unshared)?;
+                Client::greeted(Box::new(transport), greeting, self.wait, at)
             }
-            BrokerAddress::Tcp(address) => {
-                Client::greeted(tcp(*address)?, greeting, self.wait, Some(*address))
-            }
-            BrokerAddress::Tls(place) => self.secured((place, Some(place.address)), greeting, tls),
-            // only brokers know the protocol over UDP
-            BrokerAddress::Udp(place) => self.secured((place, None), greeting, udp),
+            BrokerAddress::Tcp(place) => Client::greeted(tcp(*place)?, greeting, self.wait, at),
+            BrokerAddress::Tls(place) => self.secured(place, greeting, (address, timeout), tls),
+            BrokerAddress::Udp(place) => self.secured(place, greeting, (address, timeout), udp),
         }
     }
 
@@ -155,11 +173,12 @@ impl ClientOptions {
 
     fn secured(
         &self,
-        (address, foreign): (&TlsAddress, Option<SocketAddr>),
+        place: &TlsAddress,
         greeting: Greeting,
-        open: fn(&TlsAddress) -> Result<StreamTransport, Error>,
+        (address, timeout): (&BrokerAddress, Duration),
+        open: fn(&TlsAddress, Duration) -> Result<StreamTransport, Error>,
     ) -> Result<Client, Error> {
-        let in_file = || address.token.as_deref().map(token_in).transpose();
+        let in_file = || place.token.as_deref().map(token_in).transpose();
         let token = match greeting.token {
             Some(token) => Some(token),
             None => in_file()?,
@@ -168,11 +187,11 @@ impl ClientOptions {
         let told = |error| match error {
             // with TLS 1.3 a broker checks the program's certificate only after the program has completed its
             // part of the handshake, so a refusal arrives later
-            Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
+            Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: place.address, why },
             other => other,
         };
-        let transport = Box::new(open(address).map_err(told)?);
-        Client::greeted(transport, greeting, self.wait, foreign).map_err(told)
+        let transport = Box::new(open(place, timeout).map_err(told)?);
+        Client::greeted(transport, greeting, self.wait, Some((address, timeout))).map_err(told)
     }
 }
 

@@ -221,6 +221,7 @@ impl ClientOptions {
                     | Error::NobodyThere { .. }
                     | Error::NobodyServes { .. }
                     | Error::NoGreeting { .. }
+                    | Error::SilentServer { .. }
                     | Error::Broken(_)
             );
             let within = self.reconnect.unwrap_or_default();

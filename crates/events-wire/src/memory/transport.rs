@@ -27,6 +27,7 @@ use super::{
     HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, PublishRefused, ReceiveRefused,
     WhenBehind,
 };
+use crate::interrupt::{self, InterruptPoll};
 use crate::transport::{
     Awaited, BufferShare, Dozing, Drained, FrameTransport, IncomingFrame, MayWait, NO_MEMORY, PayloadMemory,
     PayloadRef, PollFor, SharedPayload, Taken, TransportError,
@@ -36,7 +37,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 use unisono_linux::clock::Instant;
 use unisono_linux::poll::readable;
 use unisono_sync::{SpinBudget, Wait, Watch, WatchVerdict};
@@ -59,9 +60,6 @@ pub const APART: usize = 16 << 10;
 const POLL_EVERY: u32 = 1024;
 /// The default way of waiting: at the descriptor.
 pub const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
-/// The maximum time that a program waits for the broker's offer. Even a busy broker accepts within
-/// milliseconds.
-const OFFERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The rings of one direction, for writing.
 #[derive(Debug)]
@@ -232,21 +230,26 @@ impl MemoryTransport {
     }
 
     /// Makes the connecting end, whose frames are as large as the other end allows. Waits for the other end's
-    /// two offers, at most ten seconds for each.
+    /// two offers, at most as long as `timeout`.
     ///
     /// # Errors
-    /// No offer comes, or another message comes instead; or no memory or descriptor is left.
-    pub fn join(socket: OwnedFd) -> Result<Self, TransportError> {
+    /// No offer comes (an I/O error of the kind `TimedOut`), or another message comes instead; or no memory
+    /// or descriptor is left.
+    pub fn join(socket: OwnedFd, timeout: Duration) -> Result<Self, TransportError> {
         let doorbell = Doorbell::new(socket);
         doorbell.greet().map_err(failed)?;
-        let ring = || -> Result<MemoryConsumer, TransportError> {
+        let (until, mut interrupt) = (StdInstant::now().checked_add(timeout), InterruptPoll::default());
+        let mut ring = || -> Result<MemoryConsumer, TransportError> {
             loop {
                 if let Some(offer) = MemoryOffer::receive(&doorbell).map_err(failed)? {
                     return offer.accept(WAY, &doorbell).map_err(broken);
                 }
-                if !readable([doorbell.as_fd()], Some(OFFERED_WITHIN))?[0] {
+                interrupt.poll()?;
+                let left = until.map(|until| until.saturating_duration_since(StdInstant::now()));
+                if left.is_some_and(|left| left.is_zero()) {
                     return Err(TransportError::Failed(io::ErrorKind::TimedOut.into()));
                 }
+                readable([doorbell.as_fd()], interrupt::slice(left))?;
             }
         };
         let incoming = IncomingRings { short: ring()?, long: ring()? };
