@@ -37,6 +37,18 @@ fn an_error_is_one_line_by_one_write() {
 }
 
 #[test]
+fn the_first_rank_of_a_host_prints_the_settings_of_fit() {
+    for name in ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PMI_RANK", "PMIX_RANK"] {
+        for (rank, prints) in [("0", true), ("1", false)] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+            command.args(["fit", "--", "true"]).env("OMP_NUM_THREADS", "8192").env(name, rank);
+            let (code, written) = writes(&mut command);
+            assert_eq!((code, !written.is_empty()), (Some(0), prints), "{name}={rank}: {written:?}");
+        }
+    }
+}
+
+#[test]
 fn what_all_ranks_of_a_host_would_say_is_said_by_the_first() {
     for (rank, launcher, lines) in [("0", ALONE, 1), ("1", ALONE, 0), ("0", BESIDE, 1), ("1", BESIDE, 1)] {
         for name in ["PMI_RANK", "OMPI_COMM_WORLD_RANK"] {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use unisono_fit::{FitHost, FittedProgram, MpiNames, ProcessorLease, ProgramTraits, Setting};
+use unisono_fit::{FitHost, FittedProgram, MpiNames, ProcessorLease, ProgramTraits, Setting, ranks};
 use unisono_launch::Error;
 use unisono_launch::side_by_side::{self, Companion};
 use unisono_linux::affinity::CpuSet;
@@ -142,9 +142,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let object = fit_json(&host, &fitted, lease.as_ref());
         output::answer(&machine_output::json("unisono-fit-1", &object)?)?;
     }
-    let says = !(args.quiet || args.dry_run && args.json);
+    // the ranks of a host have the same settings, so the first one prints them
+    let says = !(args.quiet || args.dry_run && args.json) && ranks::is_first(environment_value);
     if says {
-        for line in output_lines(&host, &fitted, lease.as_ref(), args.dry_run, line_width(args.dry_run)) {
+        let siblings = host.sibling_ranks(environment_value);
+        let width = line_width(args.dry_run);
+        for line in output_lines(&host, &fitted, siblings, lease.as_ref(), args.dry_run, width) {
             if args.dry_run { output::answer(&line)? } else { exit::print_error(&line) }
         }
     }
@@ -187,10 +190,11 @@ fn line_width(dry_run: bool) -> usize {
 }
 
 /// Returns the command's output: a text for all settings with the same reason, then the settings that were
-/// left alone.
+/// left alone. `siblings` is the number of ranks of this host that have the same settings.
 fn output_lines(
     host: &FitHost,
     fitted: &[FittedProgram],
+    siblings: Option<usize>,
     lease: Option<&ProcessorLease>,
     dry_run: bool,
     width: usize,
@@ -208,17 +212,21 @@ fn output_lines(
             let threads = counted(one.part.threads, "thread");
             lines.push(format!("{who}{threads} on {}", processors_in_words(&one.part.cpus)));
         }
+        let each = match siblings {
+            Some(count @ 2..) => format!("{who}each of {count} ranks: "),
+            _ => who.clone(),
+        };
         let settings: Vec<_> = one.plan.set.iter().chain(&one.plan.options).collect();
         let mut rest = &settings[..];
         while let [first, ..] = rest {
             let same = rest.iter().take_while(|setting| setting.why == first.why).count();
             let words: Vec<String> = rest[..same].iter().map(|setting| assignment(setting)).collect();
-            lines.push(reason_and_settings(&format!("{who}{}; set:", first.why), &words, width));
+            lines.push(reason_and_settings(&format!("{each}{}; set:", first.why), &words, width));
             rest = &rest[same..];
         }
         lines.extend(one.plan.remarks.iter().map(|remark| format!("{who}{remark}")));
         if dry_run && settings.is_empty() {
-            lines.push(format!("{who}nothing to set: {}", host.effective));
+            lines.push(format!("{each}nothing to set: {}", host.effective));
         }
     }
     if let Some(lease) = lease {
@@ -311,6 +319,20 @@ fn run_side_by_side(several: &[Companion]) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_linux::quota::ProcessorLimits;
+
+    #[test]
+    fn the_settings_of_a_rank_are_those_of_all_ranks_of_the_host() {
+        let affinity: CpuSet = (0..2).collect();
+        let limits = ProcessorLimits { affinity: affinity.clone(), ..ProcessorLimits::default() };
+        let effective = unisono_fit::effective(&limits);
+        let host = FitHost { limits, effective, others: Some(0), launcher_cpus: Some(affinity) };
+        let variable = |name: &str| (name == "MPI_LOCALNRANKS").then(|| "4".to_owned());
+        let fitted = host.fit(vec![(vec!["./a".into()], ProgramTraits::default())], variable);
+        let lines = output_lines(&host, &fitted, host.sibling_ranks(variable), None, false, usize::MAX);
+        let first = "each of 4 ranks: 1 processor, because 4 ranks share";
+        assert!(lines.iter().any(|line| line.starts_with(first)), "{lines:?}");
+    }
 
     #[test]
     fn the_reason_comes_first_and_on_a_terminal_the_settings_follow_in_lines_that_fit() {

@@ -45,6 +45,11 @@ impl FitHost {
         Ok(Self { effective: effective(&limits), limits, others, launcher_cpus })
     }
 
+    /// Returns the number of ranks of this host, if a launcher started this process as one of them.
+    pub fn sibling_ranks(&self, user: impl Fn(&str) -> Option<String>) -> Option<usize> {
+        ranks::of_this_host(user).filter(|_| self.launcher_cpus.is_some())
+    }
+
     /// Fits these programs, given as pairs of a command and the traits of its file. `user` returns the
     /// current value of a variable, if it is set.
     pub fn fit(
@@ -53,6 +58,7 @@ impl FitHost {
         user: impl Fn(&str) -> Option<String>,
     ) -> Vec<FittedProgram> {
         let Self { limits, effective: there, others, launcher_cpus } = self;
+        let siblings = self.sibling_ranks(&user);
         let count = programs.len();
         let parts = match count {
             1 => {
@@ -62,8 +68,7 @@ impl FitHost {
         };
         let fit_one = |(part, (command, traits)): (ProcessorPart, (Vec<OsString>, ProgramTraits))| {
             let limited_by = if count == 1 { there.limited_by.clone() } else { LimitedBy::Partition };
-            let rank = || ranks::of_this_host(&user).filter(|_| launcher_cpus.is_some());
-            let local_ranks = traits.ranks.or_else(rank).map(|count| LocalRanks {
+            let local_ranks = traits.ranks.or(siblings).map(|count| LocalRanks {
                 count: count.max(1),
                 cpus: launcher_cpus.clone().filter(|_| traits.ranks.is_none()).unwrap_or(part.cpus.clone()),
             });

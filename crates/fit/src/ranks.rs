@@ -62,13 +62,21 @@ pub(crate) fn of_this_host(user: impl Fn(&str) -> Option<String>) -> Option<usiz
 }
 
 /// The variables in which launchers tell a process its rank. Those that number the ranks of each host
-/// separately come first.
-const RANK_NUMBERS: [&str; 4] =
-    ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PMI_RANK"];
+/// separately come first, because the answer may differ between hosts. `SLURM_LOCALID` comes behind the other
+/// launchers': a batch script of Slurm passes its own to the launcher that it starts.
+const RANK_NUMBERS: [&str; 7] = [
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID", // MPICH and Intel MPI
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+];
 
 /// Returns whether this process is the first rank of this host, or no rank: what is true of all ranks is said
 /// once.
-pub(crate) fn is_first(user: impl Fn(&str) -> Option<String>) -> bool {
+pub fn is_first(user: impl Fn(&str) -> Option<String>) -> bool {
     RANK_NUMBERS.into_iter().find_map(user).is_none_or(|rank| rank.trim() == "0")
 }
 
@@ -173,5 +181,20 @@ mod tests {
         assert_eq!(of("SLURM_STEP_TASKS_PER_NODE", "2(x3),1"), Some(2));
         assert_eq!(of("SLURM_STEP_TASKS_PER_NODE", "x"), None);
         assert_eq!(of("PMI_RANK", "0"), None);
+    }
+
+    #[test]
+    fn the_first_rank_of_each_host_speaks_and_so_does_a_process_that_is_no_rank() {
+        let speaks = |variables: &'static [(&str, &str)]| {
+            is_first(move |name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert!(speaks(&[]));
+        assert!(speaks(&[("PMI_RANK", "0")]) && !speaks(&[("PMI_RANK", "1")]));
+        assert!(!speaks(&[("PMIX_RANK", "1")]) && !speaks(&[("PMIX_RANK", "1"), ("SLURM_LOCALID", "1")]));
+        assert!(speaks(&[("PMI_RANK", "8"), ("MPI_LOCALRANKID", "0")]), "the first of the second host");
+        assert!(!speaks(&[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]));
+        assert!(!speaks(&[("SLURM_LOCALID", "0"), ("MPI_LOCALRANKID", "1")]), "mpiexec in a batch script");
     }
 }

@@ -248,6 +248,12 @@ fn ranks_share_the_processors_also_on_an_idle_host() -> TestOutcome {
     launcher.args(["-n", "2"]).arg(program::unisono()).env_remove("OMP_NUM_THREADS");
     let inside = launcher.args(["fit", "--quiet", "--", "sh", "-c", "echo $OMP_NUM_THREADS"]).output();
     assert_eq!(String::from_utf8_lossy(&inside.expect("it starts").stdout), format!("{part}\n{part}\n"));
+    let mut launcher = Command::new("mpiexec.mpich");
+    launcher.args(["-n", "2"]).arg(program::unisono()).args(["fit", "--", "true"]);
+    let told = launcher.env_remove("OMP_NUM_THREADS").output().expect("it starts").stderr;
+    let told = String::from_utf8_lossy(&told);
+    let settings: Vec<_> = told.lines().filter(|line| line.contains("set: OMP_NUM_THREADS=")).collect();
+    assert!(settings.len() == 1 && settings[0].contains("each of 2 ranks: "), "{told}");
     Ok(())
 }
 
