@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use unisono_advise::remedy::shell_quoted;
 use unisono_btin::NetworkFile;
 use unisono_linux::elf::Linking;
 use unisono_linux::programs::executable;
 use unisono_mpi_preload::{self as preload, Error, libraries};
+use unisono_text::shell_quoted;
 
 /// Run an MPI program with Unisono's windows and waits
 ///

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use unisono_fit::FittedProgram;
 use unisono_linux::affinity::CpuSet;
-use unisono_text::named;
+use unisono_text::{named, shell_quoted};
 
 named! {
     /// The remedies, simpler ones first. The judge prefers an earlier remedy unless a later one is clearly
@@ -309,26 +309,9 @@ fn slice_options(remedy: TriedRemedy) -> &'static [&'static str] {
     }
 }
 
-/// Quotes a command for a shell.
-pub fn shell_quoted(program: &[OsString]) -> String {
-    let words: Vec<String> = program.iter().map(|word| shell_quoted_word(word)).collect();
-    words.join(" ")
-}
-
-fn shell_quoted_word(word: &OsStr) -> String {
-    let text = word.to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.into_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     fn programs(lines: &[&[&str]]) -> Vec<Vec<OsString>> {
         lines.iter().map(|line| line.iter().map(OsString::from).collect()).collect()
@@ -377,15 +360,6 @@ mod tests {
         assert_eq!(stages[0].len(), 2);
         let none = Programs { rank_programs: vec![Vec::new(), Vec::new()], ..one };
         assert!(!none.remedies().contains(&TriedRemedy::Mpi));
-    }
-
-    #[test]
-    fn a_shell_reads_back_every_word() {
-        let words = ["it's", "", "a b", "$HOME", "--n=3", "x;y", "\"q\"", "`id`"];
-        let line = format!("printf '%s\\n' {}", shell_quoted(&programs(&[&words])[0]));
-        let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
-        let printed = String::from_utf8(output.stdout).expect("text");
-        assert_eq!(printed.lines().collect::<Vec<_>>(), words);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use crate::decide::{HostState, PLACEMENT, Plan, decide};
 use crate::effective::{Effective, LimitedBy, effective};
+use crate::mpi4py::uses_mpi4py;
 use crate::partition::{ProcessorPart, partition};
-use crate::program_traits::{ProgramTraits, uses_mpi4py};
+use crate::program_traits::ProgramTraits;
 use crate::ranks::{self, LocalRanks, RANK};
 use std::ffi::OsString;
 use std::io;
@@ -11,7 +12,7 @@ use unisono_linux::affinity::CpuSet;
 use unisono_linux::load;
 use unisono_linux::quota::{self, ProcessorLimits};
 use unisono_linux::topology::Topology;
-use unisono_text::counted;
+use unisono_text::{counted, shell_quoted};
 
 /// The limits and the load of this host for programs that start now.
 #[derive(Clone, Debug)]
@@ -117,9 +118,9 @@ fn awake_ranks_remark(command: &[OsString], program: &ProgramTraits, host: &Host
     }
     let own = [program.at];
     let programs = if is_rank { &own[..] } else { &program.rank_programs[..] };
-    let mut words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let mut words = command.to_vec();
     for at in programs.iter().rev() {
-        words.splice(at..at, ["unisono", "mpi", "--"].map(Into::into));
+        words.splice(at..at, ["unisono", "mpi", "--"].map(OsString::from));
     }
     let launcher = if is_rank { "mpiexec ... " } else { "" };
     let chosen_later = programs.iter().any(|at| command.get(*at..).is_some_and(uses_mpi4py));
@@ -129,7 +130,7 @@ fn awake_ranks_remark(command: &[OsString], program: &ProgramTraits, host: &Host
          group (autogroup); ranks that sleep while they wait{condition}: {launcher}{}",
         counted(count, "rank"),
         counted(processors, "processor"),
-        words.join(" ")
+        shell_quoted(&words)
     ))
 }
 
@@ -191,7 +192,7 @@ mod tests {
         let limits = ProcessorLimits { affinity, ..ProcessorLimits::default() };
         let host = FitHost { effective: effective(&limits), limits, others: Some(0), launcher_cpus: None };
         let remarks = |ranks: usize, awake: bool| {
-            let words = ["nice", "mpiexec", "-n", "N", "./a", "x"].map(OsString::from).to_vec();
+            let words = ["nice", "mpiexec", "-n", "N", "./a", "x y"].map(OsString::from).to_vec();
             let program = ProgramTraits {
                 at: 1,
                 ranks: Some(ranks),
@@ -203,7 +204,8 @@ mod tests {
             host.fit(vec![(words, program)], |_| None).remove(0).plan.remarks
         };
         let said = remarks(4, true);
-        assert!(said.len() == 1 && said[0].ends_with("nice mpiexec -n N unisono mpi -- ./a x"), "{said:?}");
+        let command = "nice mpiexec -n N unisono mpi -- ./a 'x y'";
+        assert!(said.len() == 1 && said[0].ends_with(command), "{said:?}");
         assert_eq!((remarks(2, true), remarks(4, false)), (Vec::new(), Vec::new()));
     }
 

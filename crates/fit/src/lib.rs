@@ -31,6 +31,7 @@ pub mod decide;
 pub mod effective;
 pub mod fit_host;
 pub mod lease;
+mod mpi4py;
 pub mod oci;
 pub mod partition;
 pub mod program_traits;

@@ -8,6 +8,7 @@
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
 use crate::command_line::{LaunchArguments, behind_prefixes};
+use crate::mpi4py::uses_mpi4py;
 use crate::ranks::launched;
 use std::ffi::OsString;
 use std::fs;
@@ -124,36 +125,9 @@ impl ProgramTraits {
     }
 }
 
-/// Returns whether a command is a Python program with mpi4py: `python -m mpi4py a.py`, or a script that has
-/// the module's name in its text. A module that imports mpi4py (`python -m solver`) is not recognized.
-pub(crate) fn uses_mpi4py(command: &[OsString]) -> bool {
-    const MODULE: &str = "mpi4py";
-    let Some((program, arguments)) = command.split_first() else { return false };
-    let name = Path::new(program).file_name().unwrap_or_default();
-    if !name.to_string_lossy().starts_with("python") {
-        return false;
-    }
-    let mut words = arguments.iter().map(|word| word.to_string_lossy());
-    while let Some(word) = words.next() {
-        match &*word {
-            "-m" => return words.next().is_some_and(|module| module.split('.').next() == Some(MODULE)),
-            "-c" => return words.next().is_some_and(|text| text.contains(MODULE)),
-            "-W" | "-X" => {
-                words.next();
-            }
-            option if option.starts_with('-') => {}
-            script => {
-                let text = read_program(Path::new(script));
-                return text.windows(MODULE.len()).any(|part| part == MODULE.as_bytes());
-            }
-        }
-    }
-    false
-}
-
 /// Returns the bytes of a program. A program that may be executed but not read counts as empty, and so does a
 /// named pipe, whose reader would wait for its writer.
-fn read_program(file: &Path) -> Vec<u8> {
+pub(crate) fn read_program(file: &Path) -> Vec<u8> {
     match fs::metadata(file) {
         Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_FILE_BYTES => {
             fs::read(file).unwrap_or_default()
@@ -345,31 +319,6 @@ mod tests {
         }
         assert_eq!(Java::from_release("JAVA_VERSION=\"x\""), None);
         assert_eq!(Java::from_release(""), None);
-    }
-
-    #[test]
-    fn python_with_mpi4py_is_recognized_by_its_module_or_the_text_of_its_script() {
-        let place = tempfile::tempdir().expect("a directory");
-        let script = |name: &str, text: &str| {
-            let file = place.path().join(name);
-            fs::write(&file, text).expect("a file");
-            file.display().to_string()
-        };
-        let (ranks, alone) = (script("ranks.py", "from mpi4py import MPI\n"), script("alone.py", "pass\n"));
-        for (words, expected) in [
-            (&["python3", "-m", "mpi4py", &alone][..], true),
-            (&["/usr/bin/python3.11", "-u", "-W", "error", "-m", "mpi4py.futures", &alone], true),
-            (&["python", &ranks, "-m"], true),
-            (&["python", "-c", "from mpi4py import MPI"], true),
-            (&["python", &alone, "mpi4py"], false),
-            (&["python", "-m", "mpi4pyx"], false),
-            (&["./a", "-m", "mpi4py"], false),
-            (&["python"], false),
-            (&[], false),
-        ] {
-            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            assert_eq!(uses_mpi4py(&words), expected, "{words:?}");
-        }
     }
 
     #[test]

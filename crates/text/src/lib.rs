@@ -22,8 +22,10 @@ mod counted;
 mod named;
 mod nearest;
 mod position;
+mod shell;
 
 pub use counted::counted;
 pub use named::UnknownName;
 pub use nearest::{misspelt, nearest};
 pub use position::Position;
+pub use shell::shell_quoted;
