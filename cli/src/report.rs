@@ -132,7 +132,7 @@ fn print_text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
-    let text = study::fitted(&study::tables_text(&found), table_width());
+    let text = study::tables_text(&found, table_width());
     output::answer(output::plain(&text).trim())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -270,10 +270,12 @@ fn the_samples_of_help_texts_in_80_columns_are_files_that_the_commands_take() {
 fn answers_fit_the_columns_that_are_asked_for_and_are_whole_elsewhere() {
     const GROUPS: &str =
         concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts/tree-simulate.in/groups.json");
+    const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/example-report");
     for (arguments, is_folded) in [
         (&["study", "--list"][..], true),
         (&["study", "--list", "--paper"], true),
         (&["doctor", "--without-compiling"], true),
+        (&["report", RECORDS, "--text", "all"], true),
         (
             &["gang", "simulate", "--cores", "2", "--programs", "2x50us,2x10us", "--seconds", "0.05"],
             true,

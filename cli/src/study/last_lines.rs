@@ -1,5 +1,5 @@
-//! Lines below a study's answers: why runs were not measured, and sentences between tables in the width of
-//! the terminal.
+//! Lines below a study's answers: why runs were not measured, and tables with the sentences between them in
+//! the width of the terminal.
 
 use super::recorded_runs;
 use crate::columns::hanging;
@@ -8,12 +8,13 @@ use unisono_measure::record::{Line, Outcome};
 use unisono_text::counted;
 
 /// Folds the sentences of [`tables_text`](super::tables_text) into lines of at most `width` characters. The
-/// rows of its tables, which are indented by four, stay whole.
-pub(crate) fn fitted(tables: &str, width: usize) -> String {
+/// rows of its tables, which are indented by four, are folded only where no table of this width can be made.
+pub(super) fn fitted(tables: &str, width: usize) -> String {
     const ROW: &str = "    ";
     let fit = |line: &str| {
-        let indent = line.len() - line.trim_start_matches([' ', '*', '-', '!']).len();
-        if line.starts_with(ROW) { line.to_owned() } else { hanging("", line, indent, width) }
+        let own = line.len() - line.trim_start_matches([' ', '*', '-', '!']).len();
+        let indent = if line.starts_with(ROW) { ROW.len() + 2 } else { own };
+        hanging("", line, indent, width)
     };
     tables.lines().map(|line| fit(line) + "\n").collect()
 }
@@ -51,8 +52,8 @@ mod tests {
     use unisono_measure::record::RunLine;
 
     #[test]
-    fn sentences_between_tables_are_folded_and_rows_stay_whole() {
-        let row = format!("    {}", "1,234  ".repeat(14));
+    fn sentences_between_tables_are_folded_and_rows_that_fit_stay_whole() {
+        let row = format!("    {}", "1,234  ".repeat(10));
         let sentence = format!("  * gangs against pinned threads: {}", "not decided, ".repeat(10));
         let text = fitted(&format!("\nTitle\n{row}\n{sentence}\n"), 80);
         assert!(text.starts_with(&format!("\nTitle\n{row}\n  * gangs against")), "{text}");

@@ -15,8 +15,7 @@ use clap::builder::StringValueParser;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 pub use laboratory::STUDIES as LABORATORY_STUDIES;
 pub(crate) use laboratory::become_laboratory;
-pub(crate) use last_lines::fitted;
-use last_lines::unmeasured_reasons;
+use last_lines::{fitted, unmeasured_reasons};
 use progress::Progress;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -421,7 +420,7 @@ fn report_outcome(
     let mut to: Box<dyn Write> =
         if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
     if args.tables {
-        write!(to, "{}", fitted(&tables_text(&study_outcome.lines), table_width()))?;
+        write!(to, "{}", tables_text(&study_outcome.lines, table_width()))?;
     }
     let records = out.join("records.jsonl");
     let html = out.join("report.html");
@@ -491,9 +490,10 @@ fn recorded_runs(lines: &[Line]) -> impl Iterator<Item = &RunLine> {
     })
 }
 
-/// Returns the figures and verdicts of every study, and the lessons of middleware studies.
-pub(crate) fn tables_text(lines: &[Line]) -> String {
-    let mut text = summary::summary_text(lines);
+/// Returns the figures and verdicts of every study, and the lessons of middleware studies, in lines of at
+/// most `width` characters.
+pub(crate) fn tables_text(lines: &[Line], width: usize) -> String {
+    let mut text = summary::summary_text(lines, width);
     for lesson in unisono_report::lessons(lines) {
         let found = if lesson.found.is_empty() { " not answered by these runs" } else { "" };
         text += &format!("\n{}:{found}\n", lesson.name);
@@ -501,7 +501,7 @@ pub(crate) fn tables_text(lines: &[Line]) -> String {
             text += &format!("  {sentence}\n");
         }
     }
-    text
+    fitted(&text, width)
 }
 
 /// A temporary directory for results; removed when dropped.

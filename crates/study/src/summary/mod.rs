@@ -4,8 +4,10 @@
 //! The summary is a short form of the report and reads the same records. A variant's figure is its median
 //! with the least and the greatest run, never a mean. If the runs have two modes, both are shown.
 
+mod columns;
 mod fold;
 
+use columns::align_columns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
@@ -13,7 +15,8 @@ use unisono_measure::verdict::number;
 use unisono_measure::{Evidence, modes, noise, quantile};
 use unisono_text::counted;
 
-pub fn summary_text(lines: &[Line]) -> String {
+/// Returns the summary. The texts in tables that are wider than `width` characters are folded.
+pub fn summary_text(lines: &[Line], width: usize) -> String {
     let mut out = String::new();
     for line in lines {
         let Line::Study(study) = line else { continue };
@@ -25,20 +28,20 @@ pub fn summary_text(lines: &[Line]) -> String {
             })
             .collect();
         if !runs.is_empty() {
-            out.push_str(&study_summary(study, &runs));
+            out.push_str(&study_summary(study, &runs, width));
         }
     }
     out
 }
 
-fn study_summary(study: &StudyLine, runs: &[&RunLine]) -> String {
+fn study_summary(study: &StudyLine, runs: &[&RunLine], width: usize) -> String {
     let mut out = format!("\n{}\n  {}\n", study.title, study.question);
     // the first chart that has runs, because a smoke run has few of the parameters
     let has_runs =
         |c: &&Chart| runs.iter().any(|r| r.outcome == Outcome::Measured && r.has_parameters(&c.only));
     let chart = study.charts.iter().find(has_runs).or(study.charts.first());
     let figure = chart.and_then(|c| c.y.first()).map_or("barriers_per_s", String::as_str);
-    out.push_str(&table(study, figure, runs));
+    out.push_str(&table(study, figure, runs, width));
     for line in fold::lines(study, runs) {
         // writing to a String cannot fail
         let _infallible = writeln!(out, "  * {line}");
@@ -89,7 +92,7 @@ fn summary_rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> V
     rows
 }
 
-fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
+fn table(study: &StudyLine, figure: &str, runs: &[&RunLine], width: usize) -> String {
     let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
     let varying = varying(runs);
     let rows = summary_rows(figure, &varying, runs);
@@ -113,7 +116,7 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
         row.push(modes.map_or_else(|| few_rounds(rounds.len(), values.len()), |m| m.to_string()));
         cells.push(row);
     }
-    let mut out = align_columns(&cells, 1 + varying.len());
+    let mut out = align_columns(&cells, 1 + varying.len(), width);
     for (what, reason, count) in missing_reasons(study, runs) {
         let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
         let _infallible = writeln!(out, "  - {what}{times}: {reason}");
@@ -168,29 +171,6 @@ fn varying(runs: &[&RunLine]) -> Vec<String> {
         }
     }
     seen.into_iter().filter(|(_, values)| values.len() > 1).map(|(name, _)| name.to_owned()).collect()
-}
-
-/// Aligns cells in columns: the first `left` are left-aligned, the others right-aligned; the last column is
-/// not padded.
-fn align_columns(cells: &[Vec<String>], left: usize) -> String {
-    let count = cells.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |c: usize| cells.iter().filter_map(|row| row.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut out = String::new();
-    for row in cells {
-        let mut line = String::from("   ");
-        for (c, cell) in row.iter().enumerate() {
-            let pad = " ".repeat(widths[c].saturating_sub(cell.chars().count()));
-            let text =
-                if c < left || c + 1 == count { format!(" {cell}{pad}") } else { format!(" {pad}{cell}") };
-            line.push_str(&text);
-            line.push(' ');
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    out
 }
 
 fn outcome_in_words(outcome: Outcome) -> &'static str {
@@ -265,7 +245,7 @@ mod tests {
             reason: Some("needs root".into()),
             ..RunLine::default()
         })));
-        let text = summary_text(&lines);
+        let text = summary_text(&lines, usize::MAX);
         for part in [
             "plain Linux",
             "two modes: 37,500 (n = 2) and 5,000,000 (n = 1)",
@@ -279,14 +259,14 @@ mod tests {
         assert!(!text.contains("threads"), "what does not vary is no column\n{text}");
         assert!(!text.contains("seen "), "three rounds\n{text}");
         lines.retain(|line| !matches!(line, Line::Run(run) if run.repetition == 2));
-        let few = summary_text(&lines);
+        let few = summary_text(&lines, usize::MAX);
         assert_eq!(few.matches("seen twice").count(), 3, "two rounds of each row\n{few}");
         // a second start in each of the two rounds
         lines.extend([run("gang", 0, 10, 1e5), run("gang", 1, 10, 1e5)]);
-        let more = summary_text(&lines);
+        let more = summary_text(&lines, usize::MAX);
         assert!(more.contains("  4  in 2 rounds\n"), "{more}");
         lines.retain(|line| !matches!(line, Line::Run(run) if run.repetition == 1));
-        assert!(summary_text(&lines).contains("  1  seen once\n"), "{}", summary_text(&lines));
+        assert!(summary_text(&lines, usize::MAX).contains("  1  seen once\n"), "{}", summary_text(&lines, usize::MAX));
     }
 
     /// Returns the runs of a plan, with values that depend only on variant and parameters.
