@@ -79,6 +79,8 @@ Usage: cargo xtask COMMAND [OPTIONS]
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
 ";
 
+const HELP_OPTIONS: [&str; 2] = ["--help", "-h"];
+
 fn main() -> ExitCode {
     if vm::is_guest() {
         vm::run_guest();
@@ -86,6 +88,13 @@ fn main() -> ExitCode {
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let [command, options @ ..] = &words[..]
+        && options.iter().any(|word| HELP_OPTIONS.contains(word))
+        && let Some(usage) = usage_of(command)
+    {
+        print!("{usage}");
+        return ExitCode::SUCCESS;
+    }
     let done = match words[..] {
         ["test"] => test::run(packages::Install::IfAllowed),
         ["test", "--no-install"] => test::run(packages::Install::Never),
@@ -142,7 +151,53 @@ fn main() -> ExitCode {
     }
 }
 
+/// Returns the part of [`HELP`] that concerns a command, or `None` if there is no such command.
+fn usage_of(command: &str) -> Option<String> {
+    let mut usage = String::new();
+    let mut concerns = false;
+    for line in HELP.lines() {
+        match line.strip_prefix("  ") {
+            Some(further) if further.starts_with(' ') => {}
+            Some(first) => concerns = first.split(' ').next() == Some(command),
+            None => concerns = false,
+        }
+        if concerns {
+            usage += &format!("{line}\n");
+        }
+    }
+    if usage.is_empty() {
+        return None;
+    }
+    let parts = match command {
+        "nightly" => format!("\nParts: {}\n", nightly::part_names()),
+        _ => String::new(),
+    };
+    Some(format!("Usage: cargo xtask COMMAND [OPTIONS]\n\n{usage}{parts}"))
+}
+
 fn usage_error(error: &anyhow::Error) -> ExitCode {
     eprintln!("xtask: {error:#}");
     ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_has_a_usage_of_its_own() {
+        for (command, has, lacks) in [
+            ("vm", "vm --kernels [SUITE...]", "nightly"),
+            ("package", "--only KIND", "packages [--install]"),
+            ("packages", "packages [--install]", "--only KIND"),
+            ("nightly", "\nParts: ", "release --check"),
+            ("uninstall", "remove what `install` wrote", "pkg-config"),
+        ] {
+            let usage = usage_of(command).expect("a command");
+            assert!(usage.contains(has) && !usage.contains(lacks), "{usage}");
+        }
+        for none in ["unknown", "", "Exit", "the"] {
+            assert_eq!(usage_of(none), None, "{none}");
+        }
+    }
 }

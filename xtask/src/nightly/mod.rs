@@ -273,6 +273,11 @@ const PARTS: &[NightlyPart] = &[
     ),
 ];
 
+/// Returns the names of all parts, for messages.
+pub(crate) fn part_names() -> String {
+    PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ")
+}
+
 /// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NightlyOptions<'a> {
@@ -300,10 +305,7 @@ impl<'a> NightlyOptions<'a> {
                 "--tenth" => options.tenth = Some(number()?),
                 "--minutes" => options.minutes = Some(number()?),
                 name if PARTS.iter().any(|part| part.name == name) => options.names.push(name),
-                name => {
-                    let all: Vec<_> = PARTS.iter().map(|part| part.name).collect();
-                    bail!("there is no part {name}; there are {}", all.join(", "));
-                }
+                name => bail!("there is no part {name}; there are {}", part_names()),
             }
         }
         ensure!(options.changed || options.tenth.is_none(), "--tenth goes with --changed");
