@@ -222,6 +222,8 @@ fn a_study_of_the_laboratory_is_handed_to_the_program_beside_or_the_command_that
         assert!(said.contains("no package has it") && said.contains("source archive"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
+    let said = String::from_utf8(study("middleware").stderr).expect("text");
+    assert!(said.contains("(except middleware-rpc, which is here)"), "{said}");
     assert!(study("middleware-rpc").status.success(), "it is the product's own");
     let laboratory = directory.path().join("unisono-laboratory");
     std::fs::write(&laboratory, "#!/bin/sh\necho \"$@\"\n").expect("a script");

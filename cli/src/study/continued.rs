@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
     let mut lines = unisono_report::lines(&path).map_err(|error| Failure::Usage(error.to_string()))?;
     let names = continuation::heads(&lines).map(|head| head.study.as_str());
     if let Some(study) = laboratory::first_named(names) {
-        return Err(become_laboratory(&format!("{study} is a study of")));
+        return Err(become_laboratory(&laboratory::needed_for(study)));
     }
     let (files, profile) = recorded_studies(args, &lines)?;
     let mut planned = next_round(args, profile, &lines, &files)?;

@@ -75,6 +75,17 @@ pub(super) fn first_named<'a>(mut wanted: impl Iterator<Item = &'a str>) -> Opti
     wanted.find(|name| names().any(|known| known == *name))
 }
 
+/// Returns the beginning of the message of [`become_laboratory`] for a topic or a study. Of a topic, some
+/// studies may be here.
+pub(super) fn needed_for(name: &str) -> String {
+    let all = library::studies().unwrap_or_default();
+    let own: Vec<&str> = all.iter().filter(|file| file.is_named(name)).map(|file| file.id.as_str()).collect();
+    match &own[..] {
+        [] => format!("{name} is a study of"),
+        own => format!("{name} (except {}, which is here) is a topic of", own.join(", ")),
+    }
+}
+
 /// Replaces this process by the laboratory, with the same arguments; returns only if that fails. The error
 /// message begins with `needed`, such as `queue-shares is a study of`.
 pub(crate) fn become_laboratory(needed: &str) -> anyhow::Error {

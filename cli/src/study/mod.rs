@@ -79,8 +79,8 @@ Examples:
   unisono study --list
       all studies, and how long each takes
 
-gang-map, ghost-hosts, middleware, monitor and queue are studies of unisono-laboratory. It is this program with more \
-studies of the papers. No package has it: unpack the source archive of this release, or clone the repository, and type there \
+gang-map, ghost-hosts, middleware (except middleware-rpc), monitor and queue (except queue-decisions) are studies of \
+unisono-laboratory. It is this program with more studies of the papers. No package has it: unpack the source archive of this release, or clone the repository, and type there \
 `cargo build --release -p unisono-laboratory`. Put target/release/unisono-laboratory beside unisono, or on PATH.
 
 A study first watches for three seconds how much of the processors others take. Steady load counts as part of the machine: the runs \
@@ -159,7 +159,7 @@ pub(crate) fn topic_completions() -> Vec<String> {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let named = args.topics.iter().chain(&args.show).map(String::as_str);
     if let Some(study) = laboratory::first_named(named) {
-        return Err(become_laboratory(&format!("{study} is a study of")));
+        return Err(become_laboratory(&laboratory::needed_for(study)));
     }
     if let Some(id) = &args.show {
         return show(id);
