@@ -136,8 +136,9 @@ static int make_up(struct comm_record *record, unisono_mpi_wait_call call, MPI_C
 	struct host_count *count = &record->host[call == UNISONO_MPI_WAIT_CALL_ALLREDUCE];
 	int nothing = 0, all, code = MPI_SUCCESS;
 
-#ifndef OPEN_MPI
-	if (call != UNISONO_MPI_WAIT_CALL_ALLREDUCE && call != UNISONO_MPI_WAIT_CALL_REDUCE)
+	/* Open MPI counts no calls */
+	if (HOST_OPEN_MPI ||
+	    (call != UNISONO_MPI_WAIT_CALL_ALLREDUCE && call != UNISONO_MPI_WAIT_CALL_REDUCE))
 		return code;
 	for (; !code && count->missed && count->made_up < HOST_CALLS_TO_CHANGE; count->made_up++) {
 		count->missed--;
@@ -146,7 +147,6 @@ static int make_up(struct comm_record *record, unisono_mpi_wait_call call, MPI_C
 			       : PMPI_Bcast(&nothing, 1, MPI_INT, 0, comm);
 	}
 	count->missed = 0;
-#endif
 	return code;
 }
 
