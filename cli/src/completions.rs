@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use unisono_events_client::{Client, Reception, SubscriptionSpec};
+use unisono_events_client::{ClientOptions, Reception, SubscriptionSpec};
 use unisono_gang::service::client;
 use unisono_gang::service::request::{ServiceReply, ServiceRequest};
 use unisono_gang::service::server::SOCKET;
@@ -17,8 +17,8 @@ use unisono_gang::service::server::SOCKET;
 /// The environment variable that the script sets when it asks this program for completions; its value is the
 /// name of the shell.
 const VARIABLE: &str = "UNISONO_COMPLETE";
-/// Time for which [`topics`] receives events, to learn their topics. Chosen, not measured: a user tolerates
-/// such a delay after Tab.
+/// Time for which [`topics`] waits for the broker's answer, and for which it receives events, to learn their
+/// topics. Chosen, not measured: a user tolerates such a delay after Tab.
 const LISTENING: Duration = Duration::from_millis(300);
 /// Maximum number of topics that are offered.
 const MAX_TOPICS: usize = 100;
@@ -78,7 +78,7 @@ fn gangs_at(socket: &Path) -> Vec<CompletionCandidate> {
 pub(crate) fn topics() -> Vec<CompletionCandidate> {
     let mut topics = BTreeSet::new();
     let end = Instant::now() + LISTENING;
-    if let Ok(mut client) = Client::connect_default()
+    if let Ok(mut client) = ClientOptions::new().answered_within(LISTENING).connect_default()
         && client.subscribe(&SubscriptionSpec::new("#")).is_ok()
     {
         while let Some(left) = end.checked_duration_since(Instant::now())
