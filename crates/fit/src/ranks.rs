@@ -64,7 +64,7 @@ pub(crate) fn of_this_host(user: impl Fn(&str) -> Option<String>) -> Option<usiz
 /// The variables in which launchers tell a process its rank. Those that number the ranks of each host
 /// separately come first, because the answer may differ between hosts. `SLURM_LOCALID` comes behind the other
 /// launchers': a batch script of Slurm passes its own to the launcher that it starts.
-const RANK_NUMBERS: [&str; 7] = [
+const RANK_NUMBERS: [&str; 8] = [
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID", // MPICH and Intel MPI
     "MV2_COMM_WORLD_LOCAL_RANK",
@@ -72,12 +72,16 @@ const RANK_NUMBERS: [&str; 7] = [
     "OMPI_COMM_WORLD_RANK",
     "PMI_RANK",
     "PMIX_RANK",
+    "UNISONO_RANK",
 ];
+/// The ranks of this host under `UNISONO_RANK`, if there are several hosts: `4-7`.
+const OWN_RANKS: &str = "UNISONO_HERE";
 
 /// Returns whether this process is the first rank of this host, or no rank: what is true of all ranks is said
 /// once.
 pub fn is_first(user: impl Fn(&str) -> Option<String>) -> bool {
-    RANK_NUMBERS.into_iter().find_map(user).is_none_or(|rank| rank.trim() == "0")
+    let first = user(OWN_RANKS).as_deref().and_then(first_number).unwrap_or(0);
+    RANK_NUMBERS.into_iter().find_map(user).is_none_or(|rank| rank.trim().parse() == Ok(first))
 }
 
 fn first_number(text: &str) -> Option<usize> {
@@ -196,5 +200,7 @@ mod tests {
         assert!(speaks(&[("PMI_RANK", "8"), ("MPI_LOCALRANKID", "0")]), "the first of the second host");
         assert!(!speaks(&[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]));
         assert!(!speaks(&[("SLURM_LOCALID", "0"), ("MPI_LOCALRANKID", "1")]), "mpiexec in a batch script");
+        assert!(speaks(&[("UNISONO_RANK", "0")]) && !speaks(&[("UNISONO_RANK", "1")]));
+        assert!(speaks(&[("UNISONO_RANK", "4"), ("UNISONO_HERE", "4-7")]));
     }
 }
