@@ -34,6 +34,7 @@ pub mod lease;
 mod mpi4py;
 pub mod oci;
 pub mod partition;
+mod program_file;
 pub mod program_traits;
 pub mod ranks;
 pub mod runtimes;

@@ -7,7 +7,7 @@
 //! Reference: python(1).
 
 use crate::command_line::behind_prefixes;
-use crate::program_traits::read_program;
+use crate::program_file::read_program;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;

@@ -9,6 +9,7 @@
 
 use crate::command_line::{LaunchArguments, behind_prefixes};
 use crate::mpi4py::uses_mpi4py;
+use crate::program_file::read_program;
 use crate::ranks::launched;
 use std::ffi::OsString;
 use std::fs;
@@ -55,9 +56,6 @@ pub struct MpiNames {
     /// wait.
     pub waits_awake: fn(&str) -> bool,
 }
-
-/// The largest file that is read, in bytes.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 
 impl ProgramTraits {
     /// Reads the file of a command's program. Fails if exec(2) would not find the command's first word.
@@ -122,17 +120,6 @@ impl ProgramTraits {
         let ends = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphabetic());
         let is = |library: &String, stem: &&str| library.strip_prefix(stem).is_some_and(ends);
         self.libraries.iter().any(|library| stems.iter().any(|stem| is(library, stem)))
-    }
-}
-
-/// Returns the bytes of a program. A program that may be executed but not read counts as empty, and so does a
-/// named pipe, whose reader would wait for its writer.
-pub(crate) fn read_program(file: &Path) -> Vec<u8> {
-    match fs::metadata(file) {
-        Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_FILE_BYTES => {
-            fs::read(file).unwrap_or_default()
-        }
-        _ => Vec::new(),
     }
 }
 
