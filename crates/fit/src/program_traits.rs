@@ -98,8 +98,9 @@ impl ProgramTraits {
                 || uses_mpi4py(&command[at..]),
             ranks_wait_awake: match &launch {
                 Some(_) => rank_programs.iter().any(|program| {
-                    let file = executable(Path::new(&command[*program])).unwrap_or_default();
-                    waits_awake(&elf::needed(&read_program(&file)), *program)
+                    let rank = program + behind_prefixes(&command[*program..]);
+                    let file = executable(Path::new(&command[rank])).unwrap_or_default();
+                    waits_awake(&elf::needed(&read_program(&file)), rank)
                 }),
                 None => waits_awake(&libraries, at),
             },
