@@ -2,8 +2,8 @@
 //! of the threads.
 //!
 //! The number is in the launcher's arguments (`mpiexec -n 8`), and the launcher passes it to each rank in a
-//! variable. A launcher may also bind its ranks to processors, so the processors that all ranks of the host
-//! share are those of the launcher's process on this host.
+//! variable. A launcher may also bind its ranks to processors, so all ranks of the host share the processors
+//! of the launcher's process on this host.
 //!
 //! Reference: mpiexec(1) of MPICH and Open MPI; srun(1), "OUTPUT ENVIRONMENT VARIABLES".
 
@@ -51,7 +51,7 @@ const LOCAL_SIZES: [&str; 4] = [
 /// The names of processes that start the ranks of a host, as `/proc/PID/comm` shortens them.
 const STARTERS: [&str; 8] =
     ["hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "orterun", "prted", "prterun", "slurmstepd"];
-/// Options of a launcher that name its hosts, and those that name a file of hosts.
+/// Options of a launcher that name its hosts, and options that name a file of hosts.
 const HOSTS: [&str; 3] = ["host", "H", "hosts"];
 const HOST_FILES: [&str; 5] = ["f", "hostfile", "machinefile", "default-hostfile", "configfile"];
 
@@ -61,13 +61,13 @@ pub(crate) fn of_this_host(user: impl Fn(&str) -> Option<String>) -> Option<usiz
     LOCAL_SIZES.into_iter().find_map(|name| first_number(&user(name)?))
 }
 
-/// The variables in which launchers tell a process its rank. Those that number the ranks of each host
+/// The variables in which launchers tell a process its rank. Variables that number the ranks of each host
 /// separately come first.
 const RANK_NUMBERS: [&str; 4] =
     ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PMI_RANK"];
 
-/// Returns whether this process is the first rank of this host, or no rank: what is true of all ranks is said
-/// once.
+/// Returns whether this process is the first rank of this host, or no rank. A remark that holds for all ranks
+/// is printed once, by this process.
 pub(crate) fn is_first(user: impl Fn(&str) -> Option<String>) -> bool {
     RANK_NUMBERS.into_iter().find_map(user).is_none_or(|rank| rank.trim() == "0")
 }

@@ -61,7 +61,7 @@ struct PaperClaim {
     #[serde(default)]
     study: String,
     value: Option<Selector>,
-    /// The value from which the growth is computed.
+    /// The starting value of the growth.
     from: Option<Selector>,
     /// The profile whose runs are long enough to answer the claim, if those of the default profile are too
     /// short.
