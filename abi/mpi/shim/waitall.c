@@ -51,7 +51,7 @@ static __attribute__((noinline)) bool forget_noted(uintptr_t number)
 }
 
 /* Forgets a request when a wait ends it, because its handle may then become another request's. Returns
- * whether the request may be one of a file. */
+ * whether the request may belong to a file. */
 bool forget_file_request(MPI_Request request)
 {
 	return UNLIKELY(atomic_load_explicit(&any_file_requests, memory_order_relaxed)) &&
@@ -70,8 +70,8 @@ static bool is_function(MPI_Errhandler handler)
 	return true;
 }
 
-/* Whether the program has a handler function for errors of requests: MPICH calls that of MPI_COMM_WORLD, and
- * from MPI 4 on that of MPI_COMM_SELF. */
+/* Whether the program has a handler function for errors of requests: MPICH calls the handler of
+ * MPI_COMM_WORLD, and from MPI 4 on the handler of MPI_COMM_SELF. */
 static bool has_handler_function(void)
 {
 	MPI_Errhandler of_world, of_self;

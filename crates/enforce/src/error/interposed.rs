@@ -45,7 +45,7 @@ pub enum Error {
     )]
     Worker {
         device: String,
-        /// What the process did, such as `could not begin: ...`.
+        /// The failed action of the process, such as `could not begin: ...`.
         what: String,
     },
     #[error("the queue at {device} refuses: {why}")]
