@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
 
-/// The variables in which launchers write a process's rank. Those that number the ranks of each host
+/// The variables in which launchers write a process's rank. Variables that number the ranks of each host
 /// separately come first, because an error may differ between hosts.
 const RANK_VARIABLES: [&str; 5] =
     ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];

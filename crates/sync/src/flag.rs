@@ -51,7 +51,7 @@ use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
 use unisono_linux::{futex, membarrier};
 
-/// Which fences the signallers and the sleepers of a flag execute.
+/// The fences that the signallers and the sleepers of a flag execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wakeups {
     /// No thread ever sleeps: a signal is only a store.

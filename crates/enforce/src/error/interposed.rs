@@ -45,7 +45,7 @@ pub enum Error {
     )]
     Worker {
         device: String,
-        /// The failed action of the process, such as `could not begin: ...`.
+        /// The failure of the process in words, such as `could not begin: ...`.
         what: String,
     },
     #[error("the queue at {device} refuses: {why}")]
