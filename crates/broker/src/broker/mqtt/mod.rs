@@ -5,7 +5,7 @@
 //!   publish.rs     PUBLISH of a client -> the channel        PUBREL
 //!   subscribe.rs   SUBSCRIBE, UNSUBSCRIBE -> consumers of the channel
 //!   deliver.rs     deliveries of the channel -> PUBLISH      PUBACK, PUBREC, PUBCOMP
-//!   saved.rs       what the log keeps of a session         record.rs: the same in memory
+//!   saved.rs       the logged part of a session            record.rs: the same in memory
 //! ```
 //! A client is one supplier of the channel, and one consumer for each QoS of its subscriptions. Its session
 //! outlives the connection for the time that the client requested: meanwhile its consumers are paused, and
