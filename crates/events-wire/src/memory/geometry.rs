@@ -47,7 +47,7 @@ const MAX_CONSUMERS: u32 = 1 << 10;
 const MAX_BYTES: u64 = 1 << 36;
 
 /// From this size on, a slot covers at least a page. Such slots are reclaimed at once, which keeps the memory
-/// small; the cost is negligible compared with that of writing the slot.
+/// small; the cost is negligible compared with the cost of writing the slot.
 const LARGE: usize = 4096;
 
 /// The size of a supplier's ring.
