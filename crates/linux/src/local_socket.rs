@@ -87,7 +87,7 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
 
 /// Gives a socket in the file system exactly this mode, whatever the umask was when it was bound. Fails with
 /// `ENOTSOCK` if something else is there by now, such as a link that another user has put there: chmod(2)
-/// would follow the link, and a server of root would open a file of root to everybody.
+/// would follow the link, and a server of root would open the link's target to all users.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let held = hold(path)?;
     // chmod(2) through the link in /proc changes the file that is held open; fchmod(2) refuses an O_PATH
