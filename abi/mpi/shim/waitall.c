@@ -5,9 +5,9 @@
  * requests at the first error, and MPICH's own fails on persistent collectives and partitioned requests.)
  *
  * Two waits stay the host's:
- *	- those with requests of files. MPICH makes progress on them only in waits and tests;
- *	- those of a program with a handler function for MPI_COMM_WORLD or MPI_COMM_SELF. MPICH would call it
- *	  for MPI_Request_get_status, too.
+ *	- waits for requests of files. MPICH makes progress on them only in waits and tests;
+ *	- waits of a program with a handler function for MPI_COMM_WORLD or MPI_COMM_SELF. MPICH would call it for
+ *	  MPI_Request_get_status, too.
  */
 #include "requests.h"
 #include "waiting.h"

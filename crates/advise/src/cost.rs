@@ -45,8 +45,8 @@ const MAX_FACTOR: f64 = 1_000.0;
 pub struct BystanderLoss {
     pub had: f64,
     pub keep: f64,
-    /// Processors that the programs used beyond those under plain Linux, an upper bound on those that they
-    /// took.
+    /// Processors that the programs used beyond those under plain Linux, an upper bound on the processors
+    /// that they took.
     pub gained: f64,
     /// The standard error of `had - keep` that comes from counting in ticks, at most.
     pub counting_error: f64,

@@ -427,7 +427,7 @@ impl RunningStage {
         unisono_linux::poll::readable_of(&running, Some(timeout.into())).map(|_| ())
     }
 
-    /// Sends SIGTERM to all processes, and SIGKILL to those that still run after `KILL_AFTER`.
+    /// Sends SIGTERM to all processes, and SIGKILL to processes that still run after `KILL_AFTER`.
     fn stop(&mut self) -> io::Result<()> {
         self.started.iter().for_each(|one| one.signal(Signal::Terminate));
         // a process that is stopped (SIGSTOP) handles SIGTERM only after SIGCONT

@@ -292,8 +292,8 @@ mod tests {
         yields_take_long: true,
     };
 
-    /// Lets `time` pass; returns the episodes completed, as a fraction of those that the cheaper mode alone
-    /// would have completed.
+    /// Lets `time` pass; returns the episodes completed, as a fraction of the episodes that the cheaper mode
+    /// alone would have completed.
     fn live(
         controller: &mut Controller,
         now: &mut Instant,

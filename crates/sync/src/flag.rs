@@ -176,8 +176,8 @@ impl<'a> Flag<'a> {
         }
     }
 
-    /// Returns this flag as one that is signalled by the member whose arrival completes `counter`, which then
-    /// holds `full` arrivals; see [`signal_counted`](Self::signal_counted).
+    /// Returns this flag as a flag that is signalled by the member whose arrival completes `counter`, which
+    /// then holds `full` arrivals; see [`signal_counted`](Self::signal_counted).
     #[inline]
     pub fn counted_by<'b>(self, counter: &'b AtomicU32, full: u32) -> Flag<'b>
     where

@@ -224,7 +224,7 @@ impl JoinReceiver {
         let displaced = if self.streams.len() >= self.most { self.displace() } else { None };
         self.numbers = self.numbers.wrapping_add(1);
         let number = JoinStream(self.numbers);
-        // numbers below the first one that comes are not expected, and count as seen
+        // numbers below the first number that comes are not expected, and count as seen
         self.streams.insert(key, StreamState { number, last: sequence, came: u64::MAX, last_arrival });
         (displaced, Some(number))
     }

@@ -370,8 +370,8 @@ impl Backend for Interposed {
     }
 
     /// Returns whether the policy in force has to end: if it is another backend's, or if the user asked for
-    /// other options than the running queue has. Also sets this backend's options to those of the running
-    /// queue, changed as the user asked.
+    /// other options than the running queue has. Also sets this backend's options to the options of the
+    /// running queue, changed as the user asked.
     fn conflicts_with(&mut self, in_force: &Record<serde_json::Value>) -> bool {
         if in_force.backend != INTERPOSED_BACKEND {
             return true;

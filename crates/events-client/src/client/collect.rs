@@ -184,7 +184,7 @@ impl Client {
             }
             self.direct.since_frames += 1;
             let frames = self.direct.since_frames >= TURN;
-            // an event from the broker may be due before those that wait here
+            // an event from the broker may be due before the events that wait here
             let sorts = || self.direct.readings.iter().any(DirectReading::sorts);
             if self.transport.has_come() == Some(true) && sorts() {
                 self.take_frame()?;

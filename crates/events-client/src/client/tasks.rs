@@ -170,7 +170,7 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
         }
     }
 
-    /// Makes `ready` readable after this time. Zero disarms the timer.
+    /// Makes the timer wake the task after this time. Zero disarms the timer.
     fn arm(&self, time: Duration) -> Result<(), Error> {
         let it_value = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };

@@ -38,7 +38,7 @@ const MAX_CONNECTIONS: usize = 1024;
 const MAX_OF_USER: usize = MAX_CONNECTIONS / 2;
 /// The number of connections that are accepted before the helper turns to its other work again.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// The descriptors that a helper needs: two for each connection, and those that it inherits.
+/// The descriptors that a helper needs: two for each connection, and the inherited descriptors.
 const OPEN_FILES: u64 = 2 * MAX_CONNECTIONS as u64;
 
 /// The part of the deployment that all helpers share.

@@ -176,7 +176,7 @@ impl EngineState {
 
     fn acknowledge(&mut self, from: Rank, header: &Header) -> ServedResult {
         if header.flags.has(PacketFlags::ACKNOWLEDGE) {
-            // An acknowledgement covers all earlier operations, so this one replaces one that is owed.
+            // An acknowledgement covers all earlier operations, so this acknowledgement replaces an owed one.
             self.port(header.window).peers[from.index()].owed = None;
             let done = Header { tag: header.tag, ..Header::new(PacketKind::Complete, header.window) };
             self.reply(from, &done, &[])?;
