@@ -6,8 +6,8 @@
  *
  * Two waits stay the host's:
  *	- waits for requests of files. MPICH makes progress on them only in waits and tests;
- *	- waits of a program with a handler function for MPI_COMM_WORLD or MPI_COMM_SELF. MPICH would call it for
- *	  MPI_Request_get_status, too.
+ *	- waits of a program with a handler function for MPI_COMM_WORLD or MPI_COMM_SELF. MPICH would call it
+ *	  for MPI_Request_get_status, too.
  */
 #include "requests.h"
 #include "waiting.h"
