@@ -1,5 +1,5 @@
-//! The throughput that a class keeps while another class is flooded with small packets: lazy receiver
-//! processing, tried.
+//! The packets and the work that a class keeps while another class is flooded with small packets: lazy
+//! receiver processing, tried.
 //!
 //! ```sh
 //! cargo build --release -p unisono-laboratory --example receive_flood
