@@ -16,8 +16,8 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-env=UNISONO_MPI_INTERFACE={:x}", interface(&PathBuf::from("..")));
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
-    // OUT_DIR is PROFILE/build/PACKAGE-HASH/out; the library becomes PROFILE/libunisono.so, and that of the
-    // tests PROFILE/deps/libunisono.so
+    // OUT_DIR is PROFILE/build/PACKAGE-HASH/out; the library becomes PROFILE/libunisono.so, and the library
+    // of the tests PROFILE/deps/libunisono.so
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let profile = out.ancestors().nth(3).expect("cargo's folders");
     for folder in [profile.to_owned(), profile.join("deps")] {

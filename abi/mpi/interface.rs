@@ -1,5 +1,6 @@
 /// Returns a digest of the headers through which the MPI shim calls `libunisono.so`. `abi` is the directory
-/// of both. Part of two build scripts: the preload compares its digest with that of the library it opens.
+/// of both. Part of two build scripts: the preload compares its digest with the digest of the library that it
+/// opens.
 fn interface(abi: &std::path::Path) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();

@@ -66,7 +66,7 @@ fn split(line: &str) -> (Vec<Vec<String>>, String) {
 
 /// Returns why the parser refuses a line, or why the line cannot be meant so.
 fn fault(line: &str) -> Option<String> {
-    // a reader puts in what stands for a number
+    // these placeholders stand for a number that the reader types
     let line = line.replace("$(pgrep -o solver)", "1").replace(" PID", " 1");
     let (commands, comment) = split(&line);
     if comment.contains(" unisono ") {

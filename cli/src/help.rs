@@ -46,7 +46,7 @@ fn with_negative_value(mut error: Error, program: &Command, typed: &[OsString]) 
     }
 }
 
-/// Replaces the error about a number by one that says what to write. The standard library names only the
+/// Replaces the error about a number by an error with the expected form. The standard library names only the
 /// defect ("invalid digit found in string"), and clap only the range (`300 is not in 0..=255`).
 fn with_expected_number(error: Error, program: &Command) -> Error {
     let Some(expected) = error.source().and_then(expected_number) else { return error };

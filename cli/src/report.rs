@@ -51,7 +51,7 @@ pub(crate) struct Args {
     text: Option<String>,
 }
 
-/// Returns what can be printed as text: all, a topic, or one study.
+/// Returns the parts of the report that can be printed as text: all, a topic, or one study.
 fn text_completions() -> Vec<CompletionCandidate> {
     let names = std::iter::once("all".to_owned()).chain(study::topic_completions());
     names.map(CompletionCandidate::new).collect()

@@ -72,7 +72,7 @@ fn options() -> anyhow::Result<Options> {
     Ok(options)
 }
 
-/// What runs beside the first program.
+/// The load beside the first program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Beside {
     /// This number of threads that only compute.

@@ -240,7 +240,7 @@ pub(crate) fn provide(install: Install) -> StepVerdict {
     provide_all(PACKAGES, install)
 }
 
-/// Installs those of the packages for tests that virtual machines need.
+/// Installs the packages that tests in virtual machines need.
 pub(crate) fn provide_for_machines(install: Install) -> StepVerdict {
     let needed = |package: &&Package| FOR_MACHINES.contains(&package.name);
     provide_all(&PACKAGES.iter().filter(needed).copied().collect::<Vec<_>>(), install)

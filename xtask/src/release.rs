@@ -16,7 +16,7 @@ use unisono_host_tests::program::workspace;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What this project's tests do not try, with the reason or the remedy.
+/// The parts that this project's tests do not try, with the reason or the remedy.
 const NOT_TRIED: [&str; 5] = [
     "the packages on another distribution than Debian 12: only their symbols are compared with glibc 2.28",
     "the RPM package: it is unpacked, not installed by rpm",
@@ -82,7 +82,7 @@ fn versions_agree(workspace: &Path) -> anyhow::Result<String> {
     Ok(format!("{VERSION} in Cargo.toml and {} other files", places.len()))
 }
 
-/// Checks that the first section of the changelog is that of this version, so that no change is listed as
+/// Checks that the first section of the changelog belongs to this version, so that no change is listed as
 /// unreleased.
 fn has_section(changelog: &str, version: &str) -> anyhow::Result<String> {
     let first = changelog.lines().find_map(|line| line.strip_prefix("## ")).unwrap_or("none");

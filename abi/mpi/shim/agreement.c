@@ -1,8 +1,8 @@
 /*
  * Checks that all ranks of MPI_COMM_WORLD run under the same version of 'unisono mpi' with the same options,
  * because each of them decides alone which calls the shim replaces. Each rank publishes both in the
- * launcher's store before MPI begins, and in MPI_Init reads what the next rank has published: if any two
- * ranks differ, then some rank and the next one differ. A difference ends the job. With --partly a rank that
+ * launcher's store before MPI begins, and in MPI_Init reads the texts of the next rank: if any two ranks
+ * differ, then some rank and the next one differ. A difference ends the job. With --partly a rank that
  * published nothing is taken to run without Unisono.
  */
 #include "shim.h"
@@ -74,7 +74,7 @@ static void list_ranks(int state, char text[RANKS_BYTES])
 
 /*
  * Waits until the launcher has read the line on standard error, because a launcher that is told to end a job
- * may drop what it has not read.
+ * may drop unread output.
  */
 static void await_reader(void)
 {

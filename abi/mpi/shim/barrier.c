@@ -1,8 +1,8 @@
 /*
  * MPI_Barrier. The first few barriers of a communicator are the host's, because making a job or a tree costs
- * more than these barriers do. Afterwards the ranks of one host share an engine barrier, and with --tree
- * those of several hosts a tree (tree.c). All ranks count the same number of barriers, because a barrier is
- * collective.
+ * more than these barriers do. Afterwards the ranks of one host share an engine barrier, and with --tree the
+ * ranks of several hosts share a tree (tree.c). All ranks count the same number of barriers, because a
+ * barrier is collective.
  */
 #include "waiting.h"
 #include <stdlib.h>

@@ -8,9 +8,9 @@
  * trials and adds in that order; other floating-point reductions stay the host's.
  *
  * MPICH 4.3 and 5 count the calls on a communicator and add in another order after the fourth
- * (MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD): MPI_Allreduce by its own count, MPI_Reduce by that of MPI_Reduce,
- * MPI_Bcast and MPI_Barrier. They do not see the calls that are served. So before the host makes a reduction,
- * it gets as many calls as it has missed, but no more than change its order.
+ * (MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD): MPI_Allreduce by its own count, MPI_Reduce by the common count of
+ * MPI_Reduce, MPI_Bcast and MPI_Barrier. These MPIs do not see the calls that are served. So before the host
+ * makes a reduction, it gets as many calls as it has missed, but no more than change its order.
  */
 #include "waiting.h"
 
@@ -111,7 +111,7 @@ static bool is_sample(struct comm_record *record)
 /* The number of counted calls after which the host adds in another order. */
 enum { HOST_CALLS_TO_CHANGE = 5 };
 
-/* Notes that a call was served, which the host would have counted. */
+/* Notes a served call that the host would have counted. */
 static void host_missed(struct comm_record *record, unisono_mpi_wait_call call)
 {
 	struct host_count *count = &record->host[call == UNISONO_MPI_WAIT_CALL_ALLREDUCE];

@@ -179,8 +179,8 @@ bool job_is_the_hosts(MPI_Comm comm)
 }
 
 /*
- * Connects the ranks in a ring, by which they notice ranks that are gone. NULL at all ranks if some of them
- * cannot connect; their process does not try again. Collective.
+ * Connects the ranks in a ring that tells them which ranks are gone. NULL at all ranks if some of them cannot
+ * connect; their process does not try again. Collective.
  */
 static int watch_make(MPI_Comm comm, struct job *job, unisono_mpi_watch **made)
 {

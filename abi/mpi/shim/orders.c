@@ -13,8 +13,8 @@
  *
  * The sum of two numbers has the same bits in either order of the operands, unless both are NaNs. The same
  * holds for products, and for minima and maxima unless both are zeros. Each rank sees the numbers of all
- * ranks. So if one of them is a NaN, or a negative zero in a minimum or maximum, all ranks leave the call to
- * the host.
+ * ranks. So if a number is a NaN, or a negative zero in a minimum or maximum, all ranks leave the call to the
+ * host.
  *
  * The trials begin only after the program has made several calls of the same kind; these ran as the host's
  * own.
@@ -53,7 +53,7 @@ struct order {
 	struct addition additions[MAX_RANKS - 1]; /* the sum is at rank 0's place in the end */
 };
 
-/* What is known of a tree. */
+/* A tree of additions, as far as it is known. */
 struct tree {
 	int size, groups;
 	group of[MAX_RANKS - 1];	   /* the groups found */
@@ -148,7 +148,7 @@ static bool enter_group(struct tree *tree, int first, int second, group below)
 	}
 	if (tree->groups == tree->size - 1)
 		return false;
-	/* before the groups that contain it: children_of() takes the last one that fits */
+	/* before the groups that contain it: children_of() takes the last group that fits */
 	memmove(tree->of + 1, tree->of, (size_t)tree->groups++ * sizeof *tree->of);
 	tree->of[0] = below;
 	for (int i = 1; i < tree->groups && __builtin_popcount(tree->of[i]) < __builtin_popcount(below);

@@ -4,7 +4,7 @@
  * call together with requests of messages. The host does not know when the operation is complete. So the
  * calls that wait for requests or test them (waits.c, waitall.c, tests.c) come here first.
  *
- * The end of an epoch completes the epoch's requests, including those that the program has freed.
+ * The end of an epoch completes the epoch's requests, including requests that the program has freed.
  */
 #include "requests.h"
 #include <sched.h>

@@ -5,7 +5,7 @@
  *	- a communicator whose members are in one MPI_COMM_WORLD is served, if its ranks in the world are;
  *	- a communicator of several worlds is served if it has the mark. Both sides of MPI_Comm_spawn mark
  *	  their intercommunicator if the parents are served and the children were started as served ones. A
- *	  communicator made from a marked one has the mark, if the call that makes it is one of those below;
+ *	  communicator made from a marked one has the mark, if it is made by one of the calls below;
  *	- every other communicator, such as one from MPI_Comm_accept, is left to the host MPI.
  */
 #include "shim.h"

@@ -108,7 +108,7 @@ static char **wrapped(const char *command, char **arguments)
 	return made; /* with `text`, which is never freed: a program spawns seldom */
 }
 
-/* What the root spawns instead of the program's commands. */
+/* The commands that the root spawns instead of the program's. */
 struct commands {
 	int count;
 	char **names, ***arguments;

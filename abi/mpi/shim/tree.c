@@ -23,7 +23,7 @@ bool tree_wanted(void)
 	return getenv("UNISONO_MPI_TREE") != NULL;
 }
 
-/* Prints what the user has to know about the switches. */
+/* Prints the note for the user about the switches. */
 static void print_note(unisono_mpi_tree *tree)
 {
 	char note[1024];

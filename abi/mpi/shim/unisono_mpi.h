@@ -231,7 +231,7 @@ int unisono_mpi_tree_note(struct unisono_mpi_tree *tree,
                           char *room,
                           size_t bytes);
 
-// Ends this host's part in an orderly way: all hosts have entered their last barrier. Waits for nobody.
+// Ends this host's part in an orderly way: all hosts have entered their last barrier. Waits for no host.
 void unisono_mpi_tree_leave(struct unisono_mpi_tree *tree);
 
 // Closes this host's connections: the other hosts' barriers fail from now on.
@@ -302,8 +302,8 @@ struct unisono_mpi_watch *unisono_mpi_watch_new(int rank,
                                                 const uint8_t *key,
                                                 uint8_t *offer);
 
-// Connects to the two neighbors. `offers` has those of all ranks, in order; without an offer of each rank no
-// rank connects.
+// Connects to the two neighbors. `offers` has the offers of all ranks, in order; without an offer of each
+// rank no rank connects.
 unisono_status unisono_mpi_watch_meet(struct unisono_mpi_watch *watch,
                                       const uint8_t *offers);
 

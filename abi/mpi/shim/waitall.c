@@ -5,8 +5,8 @@
  * requests at the first error, and MPICH's own fails on persistent collectives and partitioned requests.)
  *
  * Two waits stay the host's:
- *	- those with requests of files. MPICH makes progress on them only in waits and tests;
- *	- those of a program with a handler function for MPI_COMM_WORLD or MPI_COMM_SELF. MPICH would call it
+ *	- waits for requests of files. MPICH makes progress on them only in waits and tests;
+ *	- waits of a program with a handler function for MPI_COMM_WORLD or MPI_COMM_SELF. MPICH would call it
  *	  for MPI_Request_get_status, too.
  */
 #include "requests.h"
@@ -51,7 +51,7 @@ static __attribute__((noinline)) bool forget_noted(uintptr_t number)
 }
 
 /* Forgets a request when a wait ends it, because its handle may then become another request's. Returns
- * whether the request may be one of a file. */
+ * whether the request may belong to a file. */
 bool forget_file_request(MPI_Request request)
 {
 	return UNLIKELY(atomic_load_explicit(&any_file_requests, memory_order_relaxed)) &&
@@ -70,8 +70,8 @@ static bool is_function(MPI_Errhandler handler)
 	return true;
 }
 
-/* Whether the program has a handler function for errors of requests: MPICH calls that of MPI_COMM_WORLD, and
- * from MPI 4 on that of MPI_COMM_SELF. */
+/* Whether the program has a handler function for errors of requests: MPICH calls the handler of
+ * MPI_COMM_WORLD, and from MPI 4 on the handler of MPI_COMM_SELF. */
 static bool has_handler_function(void)
 {
 	MPI_Errhandler of_world, of_self;

@@ -170,7 +170,7 @@ pub(super) fn failure(trials: &TrialRuns) -> Option<String> {
     stopped.then(|| "Undecided: no run ended. Give a longer --limit or a smaller problem.".to_owned())
 }
 
-/// Says what the runs showed and what to do about it, without figures.
+/// Returns the finding of the runs and the advised action in words, without figures.
 pub(super) fn action(trials: &TrialRuns, advice: &Advice) -> String {
     if let Some(failure) = failure(trials) {
         return failure;

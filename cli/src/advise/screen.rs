@@ -1,5 +1,5 @@
-//! The answer on one screen of 80 columns and 24 lines: what runs, what it waits for, what to type, what that
-//! gains, who pays, and how sure it is; below, as many remedies as fit, the fastest first.
+//! The answer on one screen of 80 columns and 24 lines: six facts (runs, waits for, type, gains, who pays,
+//! how sure); below, as many remedies as fit, the fastest first.
 //!
 //! A command is printed whole on a line of its own, so that it can be copied. `--details` prints all
 //! remedies, the simulator's expectation and the conditions for gangs instead.

@@ -207,8 +207,8 @@ fn field(text: &str) -> Result<(String, FieldValue), String> {
     Ok((name.to_owned(), value))
 }
 
-/// Converts an error of the client library: an error in what the user asked for becomes bad input, every
-/// other error a failure.
+/// Converts an error of the client library: an error in the user's request becomes bad input, every other
+/// error a failure.
 pub(crate) fn in_words(error: Error) -> anyhow::Error {
     match error {
         Error::Refused(_)

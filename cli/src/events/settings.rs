@@ -55,8 +55,8 @@ impl SettingsFiles {
         Ok(BrokerSettings { permissions, tokens, policy })
     }
 
-    /// Reads and checks all files while the broker serves. Fails for a pipe, on which the broker would wait
-    /// for a writer, and which does not have what was read from it at the start any more.
+    /// Reads and checks all files while the broker serves. Fails for a pipe: the broker would wait for a
+    /// writer, because the settings were consumed at the start.
     pub(super) fn read_again(&self) -> anyhow::Result<BrokerSettings> {
         for path in self.paths() {
             if fs::metadata(path).is_ok_and(|found| !found.is_file()) {

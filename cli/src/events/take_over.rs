@@ -79,8 +79,8 @@ impl<'a> Successor<'a> {
         (log.uid() != ROOT).then(|| NextUser::Named { user: log.uid(), group: log.gid() })
     }
 
-    /// Has the other broker serve nobody any more, and opens the log. The other broker serves on if this
-    /// process fails before the returned value's end.
+    /// Makes the other broker stop serving, and opens the log. The other broker serves on if this process
+    /// fails before the returned value's end.
     pub(super) fn release(mut self, server: &mut Server) -> anyhow::Result<Predecessor> {
         self.predecessor.release().map_err(|error| match error {
             Error::Broken(_) => anyhow!("another process has taken over meanwhile; start again"),

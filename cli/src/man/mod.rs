@@ -160,8 +160,8 @@ fn section(page: &mut dyn Write, heading: &str, text: &str) -> std::io::Result<(
     write!(page, ".SH \"{heading}\"\n{text}")
 }
 
-/// Returns paragraphs that are filled, each of which is a line of the text. Indented lines, such as samples,
-/// stay as they are.
+/// Returns filled paragraphs; each line of the text is a paragraph. Indented lines, such as samples, stay as
+/// they are.
 fn filled(text: &str) -> String {
     let mut roff = String::new();
     let mut block: Vec<String> = Vec::new();
@@ -245,7 +245,7 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Environment variables: a prefix, the name and what it is for. The pages whose names begin with the prefix
+/// Environment variables: a prefix, the name and its purpose. The pages whose names begin with the prefix
 /// show the entry.
 const ENVIRONMENT: &[(&str, &str, &str)] = &[
     ("", "NO_COLOR", "is heeded: no output has colors"),
@@ -269,7 +269,7 @@ const ENVIRONMENT: &[(&str, &str, &str)] = &[
     ("unisono-doctor", "TMPDIR", "directory of the trials' files"),
 ];
 
-/// Files: a prefix, the paths and what they are. The pages whose names begin with the prefix show the entry.
+/// Files: a prefix, the paths and their contents. The pages whose names begin with the prefix show the entry.
 const FILES: &[(&str, &str, &str)] = &[
     (
         "unisono-events",

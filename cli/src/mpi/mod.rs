@@ -112,7 +112,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Returns the options that must be the same for every rank of a job, apart from those that name files.
+    /// Returns the options that must be the same for every rank of a job, apart from options that name files.
     fn shared_options(&self) -> Vec<String> {
         let flags = [("--stats", self.stats), ("--messages", self.messages), ("--partly", self.partly)];
         let mut options: Vec<String> =
@@ -240,9 +240,10 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     Err(start_error(&mut command, &program))
 }
 
-/// Returns the command to type in place of one that has `unisono mpi` before the launcher: the launcher with
-/// its options first, then `unisono mpi` with its own, then the program. `words` are this process's arguments
-/// without its name. Returns `None` if `program` starts no launcher, or if the launcher starts no program.
+/// Returns the command to type in place of a command with `unisono mpi` before the launcher: the launcher
+/// with its options first, then `unisono mpi` with its own, then the program. `words` are this process's
+/// arguments without its name. Returns `None` if `program` starts no launcher, or if the launcher starts no
+/// program.
 fn command_behind_launcher(program: &[String], mut words: Vec<OsString>) -> Option<String> {
     let program: Vec<OsString> = program.iter().map(OsString::from).collect();
     words.truncate(words.len().saturating_sub(program.len()));

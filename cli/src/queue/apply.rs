@@ -337,7 +337,7 @@ fn json(
     })
 }
 
-/// Returns a table of the classes and what was done, in at most `max_rows` lines.
+/// Returns a table of the classes and of the changes to the host, in at most `max_rows` lines.
 fn table(
     name: &str,
     policy: &Policy,

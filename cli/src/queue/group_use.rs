@@ -55,7 +55,7 @@ impl GroupReading {
         Ok(Self { cpu, disk })
     }
 
-    /// Returns what the groups used since an earlier reading.
+    /// Returns the groups' use since an earlier reading.
     pub(super) fn since(&self, earlier: &Self, passed: Duration) -> GroupUses {
         let seconds = passed.as_secs_f64();
         let cpu = self.cpu.as_ref().map(|(by, now)| {
@@ -68,8 +68,8 @@ impl GroupReading {
     }
 }
 
-/// What each control group gets. Unit of processors: 1 is one whole processor; unit of disks: bytes per
-/// second.
+/// The use of processors and disks by each control group. Unit of processors: 1 is one whole processor; unit
+/// of disks: bytes per second.
 #[derive(Default)]
 pub(super) struct GroupUses {
     cpu: Option<(&'static str, Vec<GroupUse>)>,

@@ -320,7 +320,7 @@ fn queues(live: &Live) -> String {
     }
 }
 
-/// Says what the link adds to packets; otherwise empty.
+/// Returns the link's overhead per packet in words; empty without overhead.
 fn framing(framing: LinkFraming) -> String {
     let cells = if framing.atm { ", in ATM cells" } else { "" };
     match framing {

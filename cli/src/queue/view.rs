@@ -8,11 +8,11 @@ use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
 use unisono_text::nearest;
 
 const BAR: usize = 12;
-/// The rows of a table besides those of classes: its head, the link, and the sum of the classes left out.
+/// The rows of a table besides the rows of classes: its head, the link, and the sum of the classes left out.
 const OTHER_ROWS: usize = 3;
 
 /// Returns the table in lines of at most `width` characters, and in at most `rows` lines (but at least the
-/// link and one class). `link_rate` is the rate of all classes, also of those that are not among these. With
+/// link and one class). `link_rate` is the rate of all classes, also of classes that `live` lacks. With
 /// `usize::MAX` it has all columns, full names and all classes. If not all classes fit, the link comes first,
 /// then classes with children, then the others by their rate, and last the sum of the rest.
 pub(super) fn table(live: &Live, paces: &[Pace], link_rate: f64, width: usize, rows: usize) -> String {
@@ -55,7 +55,7 @@ fn busiest(live: &Live, paces: &[Pace], kept: usize) -> (Live, Vec<Pace>) {
     let rest = order.split_off(kept.min(order.len()));
     let mut sum = LiveClass { name: format!("{} more", rest.len()), ..LiveClass::default() };
     let mut pace = Pace::default();
-    // what a class with children counts is counted by its leaves
+    // the leaves count all packets that a class with children counts
     for at in rest.into_iter().filter(|at| !has_children(*at)) {
         let (class, of_class) = (&live.classes[at], &paces[at]);
         sum.guarantee += class.guarantee;

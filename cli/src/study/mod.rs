@@ -42,7 +42,7 @@ use unisono_text::nearest;
 /// A preparation that takes longer than this is announced.
 const MIN_REPORTED_PREPARATION: Duration = Duration::from_secs(2);
 
-/// In a list for a narrow terminal, the indentation of what a study asks.
+/// In a list for a narrow terminal, the indentation of a study's question.
 const LIST_INDENT: usize = 10;
 
 /// Measure what waiting costs here and which mechanism is worth it

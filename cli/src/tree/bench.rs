@@ -21,7 +21,7 @@ use unisono_measure::units;
 use unisono_measure::verdict::{confidence, finding_in_words, format_ratio};
 use unisono_text::counted;
 
-/// What the times are, beside those of `tree deploy`.
+/// The definition of this command's times; `tree deploy` has another definition.
 const MEASURED: &str = "time of a barrier: the mean of a run, after a warm-up; set-up, the start of \
                         processes and the run's first barriers are not in it";
 

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if has_cycle { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// Finds the group of a tree: the one that the options name or, if there are several trees, the group that
+/// Finds the group of a tree: the group that the options name or, if there are several trees, the group that
 /// the tree's file names.
 fn group<'a>(
     args: &Args,

@@ -90,7 +90,7 @@ pub(crate) struct Args {
     pub(super) json: bool,
 }
 
-/// What the time is, beside those of `tree bench`.
+/// The definition of this command's time; `tree bench` has another definition.
 const MEASURED: &str = "time of a barrier: the mean of all, in rounds of 200; each round's start, when members \
                         wait until all of them have begun, is in it (tree bench leaves it out)";
 

@@ -3,7 +3,7 @@
 //!
 //! The workloads of barriers take the same flags as the peers in C and C++, so that the study starts all of
 //! them alike. Null RPC reads a scene (a JSON file that describes its server and client), which the study
-//! writes. Each file here parses arguments; `crates/study/src/workload` does the work.
+//! writes. Each file here parses arguments; `crates/workload/src` does the work.
 
 mod ghost;
 mod null_rpc;

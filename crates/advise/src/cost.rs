@@ -5,11 +5,11 @@
 //! corrected by the processors that bystanders lost under it: *fair time* is the time that the programs would
 //! have taken without these processors. Bystanders also start and end by themselves, so a remedy cannot have
 //! taken more from them than the processors that the programs used beyond those under plain Linux. A remedy
-//! that gains only what others lose has the fair time of plain Linux. `CostRule::Clock` leaves the correction
-//! out (`unisono advise --selfish`).
+//! whose whole gain is the bystanders' loss has the fair time of plain Linux. `CostRule::Clock` leaves the
+//! correction out (`unisono advise --selfish`).
 //!
 //! If a quota throttled the programs while other programs ran, processor time is compared, because the quota
-//! limits processor time, and the elapsed time depends on what the other programs leave.
+//! limits processor time, and the elapsed time depends on the load of the other programs.
 //!
 //! Cost: pure; a few sums for each remedy. When not to use: with runs that together last less than
 //! `MIN_SUM_S`. The use of other programs is counted in ticks of 10 ms, so such runs show no loss.
@@ -45,8 +45,8 @@ const MAX_FACTOR: f64 = 1_000.0;
 pub struct BystanderLoss {
     pub had: f64,
     pub keep: f64,
-    /// Processors that the programs used beyond those under plain Linux, an upper bound on those that they
-    /// took.
+    /// Processors that the programs used beyond those under plain Linux, an upper bound on the processors
+    /// that they took.
     pub gained: f64,
     /// The standard error of `had - keep` that comes from counting in ticks, at most.
     pub counting_error: f64,

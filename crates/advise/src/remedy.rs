@@ -62,7 +62,7 @@ impl FitPlan {
         Self { set: settings.map(|set| set.name.to_owned()).collect() }
     }
 
-    /// Removes variables that `fit` sets in case a program loads a runtime which is not among those found:
+    /// Removes the variables that `fit` set as a precaution, for runtimes that are not among `found`:
     /// OpenBLAS's number of threads without OpenBLAS, and all numbers of threads of an MPI program whose
     /// ranks have no runtime with threads. (Its ranks are too many, and `fit` does not change their number.)
     #[must_use]

@@ -333,7 +333,7 @@ fn run_once(
 }
 
 enum StageEnd {
-    /// All programs ended; the exit code and last line of the first one that failed, if any.
+    /// All programs ended; the exit code and last line of the first failed program, if any.
     Ended(Option<(i32, String)>),
     TimedOut,
     Interrupted,
@@ -406,8 +406,8 @@ impl RunningStage {
                 if one.ended {
                     continue;
                 }
-                // `wait` removes the process from /proc. What it did since the last reading counts only in
-                // the totals of the collected children.
+                // `wait` removes the process from /proc. Its processor time since the last reading counts
+                // only in the totals of the collected children.
                 if one.process.has_ended(Some(Duration::ZERO.into()))? {
                     let status = one.child.wait()?;
                     one.ended = true;
@@ -427,7 +427,7 @@ impl RunningStage {
         unisono_linux::poll::readable_of(&running, Some(timeout.into())).map(|_| ())
     }
 
-    /// Sends SIGTERM to all processes, and SIGKILL to those that still run after `KILL_AFTER`.
+    /// Sends SIGTERM to all processes, and SIGKILL to processes that still run after `KILL_AFTER`.
     fn stop(&mut self) -> io::Result<()> {
         self.started.iter().for_each(|one| one.signal(Signal::Terminate));
         // a process that is stopped (SIGSTOP) handles SIGTERM only after SIGCONT

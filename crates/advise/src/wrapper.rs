@@ -2,8 +2,8 @@
 //!
 //! A wrapper is known by its behavior, not by its name: while it is watched, it uses almost no processor time
 //! and keeps the same single child. A shell whose commands come and go is no wrapper of any of them. Cost:
-//! two lists of the host's processes. When not to use: for what the threads do, because [`tree`](crate::tree)
-//! reads them with those of the wrappers.
+//! two lists of the host's processes. When not to use: to read the times of threads, because
+//! [`tree`](crate::tree) includes the wrappers' threads.
 
 use crate::tree::TreeReading;
 use unisono_linux::clock::Duration;

@@ -8,8 +8,8 @@
 //! episode may be ready before this episode is signalled. It therefore waits for this signal before its own,
 //! so that signals keep their order.
 //!
-//! Threads have no places here, so what was learned about waiting (see [`Regime`]) is kept in the barrier:
-//! the leader of each episode runs the learner for all threads.
+//! Threads have no places here, so the learned regime of waiting ([`Regime`]) is kept in the barrier: the
+//! leader of each episode runs the learner for all threads.
 //!
 //! Cost per participant: one atomic addition to a contended line, a division, and one transfer of the
 //! signal's line; an episode of n threads takes O(n). When not to use: where an episode has to fail instead

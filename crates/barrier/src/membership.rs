@@ -36,7 +36,7 @@ pub(crate) struct Boundary {
     pub(crate) rank: Option<MemberRank>,
 }
 
-/// What a member does in the change at the end of an episode.
+/// A member's part in the change at the end of an episode.
 #[derive(PartialEq)]
 enum MemberPart {
     Stays,

@@ -15,7 +15,7 @@ use unisono_sync::{WaitPolicy, Watch};
 
 /// The number of children of a node. All their words fit in the node's line, so that the node reads one line.
 /// The line has 16 words, but the depth of the tree hardly shrinks beyond 4 (64 participants: three levels
-/// with 4, two with 8), and with more children the last child of a node signals later. The number is that of
+/// with 4, two with 8), and with more children the last child of a node signals later. The number comes from
 /// the MCS tree; it was not measured.
 #[cfg(not(loom))]
 const FAN_IN: usize = 4;

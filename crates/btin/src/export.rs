@@ -2,10 +2,10 @@
 //! of P4's tools.
 //!
 //! A switch that is programmed in P4 needs three things for each group: the ports whose arrivals it waits
-//! for, where it sends the last arrival, and the ports to which it replicates a release. The first two are
-//! entries of a table, by group and port of arrival; the third is a group of the replication engine. The P4
-//! program belongs to the switch's owner. It has to define the tables, keys, actions and parameters named
-//! below.
+//! for, the port to which it sends the last arrival, and the ports to which it replicates a release. The
+//! first two are entries of a table, by group and port of arrival; the third is a group of the replication
+//! engine. The P4 program belongs to the switch's owner. It has to define the tables, keys, actions and
+//! parameters named below.
 //!
 //! ```text
 //!   barrier.reduction     (group, ingress_port) -> arrive(bit, all, egress_port)    the last arrival goes up

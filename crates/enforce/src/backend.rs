@@ -48,10 +48,11 @@ pub trait Backend: fmt::Debug {
     /// nothing has changed.
     fn apply(&mut self, policy: &Policy) -> Result<(), Error>;
 
-    /// Changes the terms of one class of the policy in force, and records them. The result is that of
-    /// [`apply`](Self::apply) with the changed policy, but matches are neither read nor sent. On error, the
-    /// class has its previous terms. If the command is killed, the class has the previous or the new terms,
-    /// and the record may still have the previous ones: both are put right by any later change or `apply`.
+    /// Changes the terms of one class of the policy in force, and records them. The result equals the result
+    /// of [`apply`](Self::apply) with the changed policy, but matches are neither read nor sent. On error,
+    /// the class has its previous terms. If the command is killed, the class has the previous or the new
+    /// terms, and the record may still have the previous ones: both are put right by any later change or
+    /// `apply`.
     fn change_class(&mut self, change: &TermsChange) -> Result<ClassTerms, Error>;
 
     /// Reads the counters of each class. Fails if no policy is in force on the device, or if the kernel or
@@ -177,7 +178,7 @@ pub struct SocketShare {
     pub bytes: u64,
 }
 
-/// Counters of an interposed queue in addition to those of its classes.
+/// Counters of an interposed queue in addition to the counters of its classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames that the queue received.

@@ -64,7 +64,7 @@ pub fn policy_in_force(side: &LinkSide) -> Result<Policy, Error> {
     Ok(Policy::parse(&record.policy)?)
 }
 
-/// A control group of its own for this process, and the group from which it came.
+/// A control group of its own for this process, and the previous group of the process.
 #[derive(Debug)]
 pub struct ClassGroup {
     group: ControlGroup,

@@ -8,7 +8,7 @@ pub(crate) fn figures(delays: &Histogram) -> Option<DelayFigures> {
     let distribution = delays.distribution(1.0)?;
     let nanos = |value: f64| value.max(0.0) as u64;
     Some(DelayFigures {
-        // the histogram counts a packet that left in the turn in which it was read, after 0 ns, as 1 ns
+        // the histogram counts a delay of 0 ns (reading and sending in the same turn) as 1 ns
         min_ns: if distribution.min <= 1.0 { 0 } else { nanos(distribution.min) },
         median_ns: nanos(distribution.median),
         mean_ns: nanos(delays.mean()),

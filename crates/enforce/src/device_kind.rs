@@ -14,7 +14,7 @@ fn is_switch(device: &NetworkDevice) -> bool {
     device.kind.as_deref().is_some_and(|kind| SWITCHES.contains(&kind))
 }
 
-/// Refuses a bridge, whose queue sees only what the host itself sends through it.
+/// Refuses a bridge, whose queue sees only the host's own packets.
 pub(crate) fn check(
     device: &NetworkDevice,
     all: &[NetworkDevice],

@@ -1,4 +1,5 @@
-//! Finds programs of others at the hooks of a device, such as those of Cilium, Calico, systemd and firewalls.
+//! Finds the programs of other software at the hooks of a device, such as Cilium, Calico, systemd and
+//! firewalls.
 //!
 //! Our programs run behind them, because a packet that ours redirect reaches no later program. A program that
 //! ends the chain (`TC_ACT_OK`, a redirection) keeps its packets from the policy, and nothing can run behind
@@ -14,8 +15,8 @@ use unisono_linux::netlink::{NetlinkSocket, Refused};
 
 /// The prefix of the names of our own programs.
 const OURS: &str = "unisono";
-/// The return values with which a packet goes on, but no later program sees it: `TC_ACT_OK`, `TC_ACT_STOLEN`,
-/// `TC_ACT_REDIRECT`, `TC_ACT_TRAP`.
+/// The return values that let a packet go on, but end the chain, so that no later program sees the packet:
+/// `TC_ACT_OK`, `TC_ACT_STOLEN`, `TC_ACT_REDIRECT`, `TC_ACT_TRAP`.
 const ENDS: [i32; 4] = [0, 4, 7, 8];
 /// `TC_ACT_SHOT`: the packet is dropped, so it does not matter that the policy does not see it.
 const DROPS: i32 = 2;
@@ -77,7 +78,7 @@ pub(crate) fn note(
     Ok(words(&found, device, hook))
 }
 
-/// Returns the note about the programs `found`, which are in the order in which they run.
+/// Returns the note about the programs `found`, which are in the order of execution.
 fn words(found: &[(String, ChainEnd)], device: &str, hook: TrafficHook) -> Option<String> {
     let (sends, way_out) = match hook {
         TrafficHook::Ingress => {

@@ -190,7 +190,7 @@ pub fn disk_bytes(policy: &Policy) -> Result<Vec<(GroupShare, Option<u64>)>, Err
     Ok(io.shares.iter().map(|share| (share.clone(), bytes(share))).collect())
 }
 
-/// Returns the sum over all devices, which the last `Total` line of a file of version 1 has.
+/// Returns the sum over all devices: the last `Total` line of a file of version 1.
 fn total_of_blkio(text: &str) -> u64 {
     let total = text.lines().filter_map(|line| line.strip_prefix("Total ")).next_back();
     total.and_then(|total| total.trim().parse().ok()).unwrap_or(0)

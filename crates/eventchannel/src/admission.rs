@@ -3,8 +3,8 @@
 //!
 //! A consumer with a reservation states its worst-case execution time per event (`C`), the minimum
 //! inter-arrival time of its events (`T`), and its relative deadline (`D`), counted from the arrival of an
-//! event. Whenever a consumer with an inbox of its own or the first one of a group connects, and whenever the
-//! classes change, two conditions are checked for each class with reservations:
+//! event. Whenever a consumer with an inbox of its own or the first consumer of a group connects, and
+//! whenever the classes change, two conditions are checked for each class with reservations:
 //!
 //! 1. Utilization: the sum of `C / T` does not exceed the share that the policy guarantees the class.
 //! 2. Demand: for each interval `t`, the work that is due within `t` when the first events of all consumers
@@ -142,8 +142,8 @@ struct AdmittedTask {
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionControl {
     tasks: BTreeMap<InboxId, AdmittedTask>,
-    /// The consumers without a reservation: the number of those of a class whose longest event takes this
-    /// long. Most consumers of a class are equal.
+    /// The consumers without a reservation: their number, by class and by the time that their longest event
+    /// takes. Most consumers of a class are equal.
     unreserved: BTreeMap<(ClassId, Duration), usize>,
 }
 
@@ -294,9 +294,9 @@ impl AdmissionControl {
     }
 }
 
-/// Returns the intervals for which the demand is compared with the supply: those at whose end the demand
-/// jumps. At the last one of a consumer the bound changes from its exact demand to the line above that, which
-/// is a jump, too; behind it, the bound rises no faster than the supply.
+/// Returns the intervals for which the demand is compared with the supply: the demand jumps at the end of
+/// each. At the last interval of a consumer the bound changes from its exact demand to the line above that,
+/// which is a jump, too; behind it, the bound rises no faster than the supply.
 fn steps(reserved: &[(f64, f64, f64)]) -> impl Iterator<Item = f64> {
     reserved
         .iter()

@@ -100,7 +100,7 @@ impl<P> Correlator<P> {
         Self { rule: correlation.rule, within: correlation.within, chains }
     }
 
-    /// Returns whether the rule and the time equal those of a correlation.
+    /// Returns whether the rule and the time equal the rule and the time of a correlation.
     pub(crate) fn follows(&self, correlation: &Correlation) -> bool {
         self.rule == correlation.rule && self.within == correlation.within
     }

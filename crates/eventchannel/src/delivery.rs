@@ -33,7 +33,7 @@ pub struct DeliveredEvent<P> {
     /// acknowledge.
     pub acknowledgement: Option<u64>,
     /// The number of earlier deliveries of this event without an acknowledgement, to this consumer or to
-    /// another one of its group.
+    /// another consumer of its group.
     pub repeated: u32,
 }
 

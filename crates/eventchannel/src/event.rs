@@ -1,6 +1,6 @@
 //! Events as suppliers publish them and as the channel passes them on.
 //!
-//! Events are those of CORBA's Event Service with the additions of TAO's real-time event service (the paper's
+//! Events follow CORBA's Event Service, with the additions of TAO's real-time event service (the paper's
 //! section 2.3.2): a deadline, a criticality, and named fields that filters read. The payload is opaque. The
 //! channel never copies a payload; it holds an event behind an [`Arc`], and drops its last reference when no
 //! consumer can need the event any more. A payload may therefore be a handle to shared memory whose `Drop`

@@ -73,8 +73,8 @@ impl<P> TopicHistory<P> {
         self.events.values()
     }
 
-    /// Takes over the events of a former history, the oldest first. Returns the charges of those that do not
-    /// fit.
+    /// Takes over the events of a former history, the oldest first. Returns the charges of the events that do
+    /// not fit.
     pub(crate) fn take_over(&mut self, former: Self) -> Vec<KeptCharge> {
         let mut released = Vec::new();
         for (event, charge) in former.events.into_values() {

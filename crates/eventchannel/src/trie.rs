@@ -22,7 +22,8 @@ struct TrieLevel {
     // boxed, because a map with one entry has room for four
     named: HashMap<Box<str>, Box<TrieLevel>>,
     any: Option<Box<TrieLevel>>,
-    /// The patterns that end here, and those that end with `#` below this level. `None`: there are neither.
+    /// The patterns that end here, and patterns that end with `#` below this level. `None`: there are
+    /// neither.
     ends: Option<Box<LevelEnds>>,
 }
 

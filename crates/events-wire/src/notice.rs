@@ -1,4 +1,4 @@
-//! Notices to consumers, in the form in which they are transmitted.
+//! Notices to consumers, in their transmitted form.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -19,7 +19,7 @@ pub struct ReloadReport {
     pub ends: Vec<EndedConnection>,
 }
 
-/// A connection that was ended because its client no longer has the permissions for what it does.
+/// A connection that was ended because its client has lost the permissions for its present use.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EndedConnection {
     /// The client's identity, as it is written in the permissions.

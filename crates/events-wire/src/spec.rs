@@ -170,7 +170,7 @@ pub struct ExceptSpec {
     pub but: Vec<String>,
 }
 
-/// The events for which a subscription asks.
+/// The events that a subscription asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterestSpec {
@@ -310,7 +310,7 @@ pub struct ResumeSpec {
     pub forget: bool,
 }
 
-/// A consumer: the events for which it asks, and its terms.
+/// A consumer: the events that it asks for, and its terms.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubscriptionSpec {
@@ -361,7 +361,7 @@ pub struct SubscriptionSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeSpec>,
     /// Whether events may come directly from suppliers through shared memory, where that is possible.
-    /// `docs/events.md` lists what the consumer does without in this case. Left out: events may come
+    /// `docs/events.md` lists the features that the consumer lacks in this case. Left out: events may come
     /// directly.
     #[serde(skip_serializing_if = "bool::clone")]
     pub direct: bool,

@@ -41,7 +41,7 @@ impl TakeOverStep {
 /// The broker's answer to a step of a successor.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TakeOverReport {
-    /// The reason if the broker keeps what was asked for.
+    /// The reason if the broker refuses the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// Number of sockets that were passed before this answer.

@@ -74,7 +74,7 @@ pub struct BenchRow {
     /// The median of `runs`, with its 95 % confidence interval.
     pub micros: Option<Estimate>,
     pub barriers: u32,
-    /// The number of timeouts of the members' waits, after each of which a member sends its messages again.
+    /// The number of timeouts of the members' waits. After each timeout, a member sends its messages again.
     pub repeated: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Finds, from the registers, the node, cable or register for which a stuck barrier waits.
+//! Finds, from the registers, the node, cable or register that holds up a stuck barrier.
 //!
 //! A register shows the ports from which no arrival has been received. If a node is at such a port, that node
 //! (or its cable) is the suspect. If a child switch is there and has all arrivals below it, the cable between

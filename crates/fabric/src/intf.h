@@ -24,8 +24,8 @@
 enum unisono_kind { UNISONO_REDUCTION, UNISONO_DISTRIBUTION, UNISONO_SETUP, UNISONO_FAILURE };
 enum unisono_operation { UNISONO_OR, UNISONO_AND, UNISONO_MIN, UNISONO_MAX, UNISONO_SUM };
 /*
- * A claim installs a register only where none is; a return releases it only if it is still the one that was
- * claimed. Several owners can so share the registers of a switch. The answers: done, refused.
+ * A claim installs a register only where none is; a return releases it only if it still has the claimed
+ * setup. Several owners can so share the registers of a switch. The answers: done, refused.
  */
 enum unisono_request_kind {
 	UNISONO_INSTALL,

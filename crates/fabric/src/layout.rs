@@ -17,7 +17,7 @@ pub fn device(switch: SwitchId, port: Port) -> Index {
     Index(FIRST_DEVICE + (switch.0 << PORT_BITS) + u32::from(port.0))
 }
 
-/// Returns the switch and port of an interface index, or `None` if it is not that of a switch's device.
+/// Returns the switch and port of an interface index, or `None` if no switch has a device with this index.
 pub fn end_of(device: Index) -> Option<End> {
     let place = device.0.checked_sub(FIRST_DEVICE)?;
     let port = u16::try_from(place % PORTS).ok()?;
@@ -32,7 +32,7 @@ pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
 /// The setup of a register in the form that the program uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterSetup {
-    /// The port to which a completed reduction is sent. `None`: messages turn around here.
+    /// The port towards the root, for completed reductions. `None`: messages turn around here.
     pub above: Option<Port>,
     /// The ports from which an arrival is expected, and to which the release is sent; one bit for each.
     pub below: u32,
@@ -78,7 +78,7 @@ fn operation(operation: ReductionOperator) -> u8 {
 pub struct RegisterState {
     /// The ports from which an arrival is expected.
     pub below: u32,
-    /// The ports from which the arrival has been received.
+    /// The ports whose arrival has been received.
     pub arrived: u32,
     /// The current episode, whose arrivals are being combined.
     pub episode: u16,

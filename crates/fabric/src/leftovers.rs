@@ -83,7 +83,7 @@ pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed,
             }
             (false, _) => removed.dead.push(author.process),
         }
-        // the dash prevents the names of process 123 from being taken for those of process 12
+        // the dash prevents the names of process 123 from being taken for the names of process 12
         for name in network_namespace::names(&(prefix(author.process) + "-")) {
             network_namespace::remove(&name).map_err(Error::io(format!("remove the name {name}")))?;
             removed.names += 1;

@@ -11,13 +11,13 @@ pub enum NodeOrder {
         /// The links that are down, in the order of their failures. Trees are repaired around one link after
         /// the other, so that all nodes compute the same trees.
         without: Vec<u32>,
-        /// The first episode. It differs from those of earlier set-ups, so that a register of an earlier
+        /// The first episode. No earlier set-up began with this episode, so that a register of an earlier
         /// set-up does not count as set up.
         first: u16,
     },
     Release,
     Barriers {
-        /// The indices of the jobs to run at the same time. A node ignores jobs of which it is not a member.
+        /// The indices of the jobs to run at the same time. A node ignores jobs that it is no member of.
         jobs: Vec<usize>,
         run: BarrierRun,
     },

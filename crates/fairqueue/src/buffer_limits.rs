@@ -104,7 +104,7 @@ impl BufferLimits {
         }
     }
 
-    /// Changes the limit of a class that has one of its own, with the same `overflow`.
+    /// Changes the limit of a class that has its own limit. The new limit must have the same `overflow`.
     pub(crate) fn set(&mut self, class: usize, limit: Limit) {
         let Some(here) = self.limited.get_mut(self.nearest[class] as usize) else { return };
         here.limit = limit;

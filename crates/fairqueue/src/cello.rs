@@ -76,7 +76,7 @@ impl Disk {
 #[derive(Clone, Debug)]
 enum CelloQueue<T> {
     Interactive(VecDeque<DiskRequest<T>>),
-    /// The requests of this sweep and those of the next one, by position, then by arrival.
+    /// The requests of this sweep and of the next sweep, by position, then by arrival.
     Throughput {
         sweep: BTreeMap<(u64, u64), DiskRequest<T>>,
         next: BTreeMap<(u64, u64), DiskRequest<T>>,

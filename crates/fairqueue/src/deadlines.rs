@@ -1,10 +1,10 @@
 //! Earliest deadline first, within one class.
 //!
 //! A min-max heap: the levels of a binary heap alternately hold the least and the greatest of the entries
-//! below them. So the packet to serve is at the top, and the packet to drop is the one of the two below it
-//! that has the later deadline. A packet's deadline counts as no earlier than the deadlines of earlier
-//! packets of its flow, so that no flow is reordered. Cost: steps in the logarithm of the number of packets,
-//! at either end. Memory grows with the greatest number of packets that have waited at a time, and is reused.
+//! below them. So the packet to serve is at the top, and the packet to drop is its child with the later
+//! deadline. A packet's deadline counts as no earlier than the deadlines of earlier packets of its flow, so
+//! that no flow is reordered. Cost: steps in the logarithm of the number of packets, at either end. Memory
+//! grows with the greatest number of packets that have waited at a time, and is reused.
 //!
 //! Reference: Atkinson, Sack, Santoro, Strothotte, "Min-max heaps and generalized priority queues" (CACM
 //! 1986).

@@ -30,13 +30,13 @@ pub enum Order {
     Deadline,
 }
 
-/// Which packet is dropped when a class exceeds its limit.
+/// The packet that is dropped when a class exceeds its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overflow {
     /// The arriving packet.
     #[default]
     DropTail,
-    /// The last packet of that leaf below the class in which the most bytes wait, so that a flood in one leaf
+    /// The last packet of the leaf with the most waiting bytes below the class, so that a flood in one leaf
     /// does not cost its siblings packets.
     DropLongest,
 }

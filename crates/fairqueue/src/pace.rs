@@ -55,7 +55,7 @@ impl LinkPace {
         }
     }
 
-    /// Returns the time for which a packet of this length occupies the link, rounded down.
+    /// Returns the transmission time of a packet of this length, rounded down.
     #[must_use]
     pub fn time_of(&self, bytes: u32) -> Duration {
         Duration::from_nanos(bit_nanos(bytes) / self.rate.bits_per_second())

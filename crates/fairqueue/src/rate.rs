@@ -12,7 +12,7 @@ pub struct Rate(NonZeroU64);
 /// The highest rate, in bits a second.
 const MAX_RATE: u128 = 1_000_000_000_000_000;
 impl Rate {
-    /// Returns a rate of so many bits a second, from 1 to 10^15.
+    /// Returns a rate; `bits_per_second` must be from 1 to 10^15.
     pub fn new(bits_per_second: u64) -> Option<Self> {
         NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MAX_RATE).map(Self)
     }

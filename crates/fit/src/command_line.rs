@@ -173,7 +173,7 @@ const WITH_VALUE: &[&str] = &[
     "nameserver",
     "localhost",
 ];
-/// Those that take two values.
+/// The options of launchers with two values.
 const WITH_TWO_VALUES: &[&str] = &["genv", "env", "mca", "gmca", "pmixmca", "prtemca"];
 /// The options of `srun` with one value.
 const WITH_VALUE_OF_SRUN: &[&str] =

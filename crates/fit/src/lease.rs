@@ -34,8 +34,8 @@ use unisono_linux::{load, process, record_lock};
 pub const SHARED_FILE: &str = "/run/unisono/leases";
 /// More slots than programs that any host runs at a time. Chosen, not measured.
 const SLOTS: u64 = 4096;
-/// How long a choice waits for the end of another choice, and again for the leases that it reads. After that,
-/// both may choose the same processors.
+/// A choice waits at most this long for another choice to end, and again for the leases that it reads. After
+/// that, both may choose the same processors.
 const CHOICE_TIMEOUT: Duration = Duration::from_millis(100);
 const WIDTH: u64 = CpuSet::LIMIT as u64;
 

@@ -109,7 +109,7 @@ fn container_limits(config: &Value, host: &ProcessorLimits) -> ProcessorLimits {
     ProcessorLimits { affinity, cpuset, quota, online: host.online, unread: Vec::new() }
 }
 
-/// Parses the time and the period in what is to be written to `cpu.max`: `50000 100000`, `50000` or `max`.
+/// Parses the time and the period of a text for `cpu.max`: `50000 100000`, `50000` or `max`.
 fn cpu_max(text: &str) -> Option<(u64, u64)> {
     let mut numbers = text.split_whitespace().map(|word| word.parse().ok().filter(|number| *number > 0));
     let time_us = numbers.next()??;
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn limits_given_by_the_names_of_files_count_and_prevail() {
         let resources = |resources: Value| {
-            // an engine may write null for what is not set
+            // an engine may write null for an unset field
             let mut config =
                 json!({"process": {"env": null, "args": ["sh"]}, "linux": {"resources": resources}});
             let set = fit_container(&mut config, &host());

@@ -2,8 +2,8 @@
 //! of the threads.
 //!
 //! The number is in the launcher's arguments (`mpiexec -n 8`), and the launcher passes it to each rank in a
-//! variable. A launcher may also bind its ranks to processors, so the processors that all ranks of the host
-//! share are those of the launcher's process on this host.
+//! variable. A launcher may also bind its ranks to processors, so all ranks of the host share the processors
+//! of the launcher's process on this host.
 //!
 //! Reference: mpiexec(1) of MPICH and Open MPI; srun(1), "OUTPUT ENVIRONMENT VARIABLES".
 
@@ -51,7 +51,7 @@ const LOCAL_SIZES: [&str; 4] = [
 /// The names of processes that start the ranks of a host, as `/proc/PID/comm` shortens them.
 const STARTERS: [&str; 8] =
     ["hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "orterun", "prted", "prterun", "slurmstepd"];
-/// Options of a launcher that name its hosts, and those that name a file of hosts.
+/// Options of a launcher that name its hosts, and options that name a file of hosts.
 const HOSTS: [&str; 3] = ["host", "H", "hosts"];
 const HOST_FILES: [&str; 5] = ["f", "hostfile", "machinefile", "default-hostfile", "configfile"];
 
@@ -77,8 +77,8 @@ const RANK_NUMBERS: [&str; 8] = [
 /// The ranks of this host under `UNISONO_RANK`, if there are several hosts: `4-7`.
 const OWN_RANKS: &str = "UNISONO_HERE";
 
-/// Returns whether this process is the first rank of this host, or no rank: what is true of all ranks is said
-/// once.
+/// Returns whether this process is the first rank of this host, or no rank. A remark that holds for
+/// all ranks is printed once, by this process.
 pub fn is_first(user: impl Fn(&str) -> Option<String>) -> bool {
     let first = user(OWN_RANKS).as_deref().and_then(first_number).unwrap_or(0);
     RANK_NUMBERS.into_iter().find_map(user).is_none_or(|rank| rank.trim().parse() == Ok(first))

@@ -100,8 +100,7 @@ pub const RUNTIME_VARIABLES: &[RuntimeVariable] = &[
         ..affinity("R_DATATABLE_NUM_THREADS", "data.table in R")
     },
     affinity("RCPP_PARALLEL_NUM_THREADS", "RcppParallel in R"),
-    // the flags in this variable come before those of the command line, so the flags of the command line
-    // prevail
+    // the flags in this variable come before the flags of the command line, so the latter prevail
     RuntimeVariable { form: ValueForm::ErlangFlags, ..affinity("ERL_AFLAGS", "Erlang and Elixir") },
     affinity("DOTNET_PROCESSOR_COUNT", ".NET"),
     machine("LLAMA_ARG_THREADS", "llama.cpp"),

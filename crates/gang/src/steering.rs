@@ -18,10 +18,11 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Lower bound of the weight, in default tasks per core: that of `--share 0.5`, with which a program that
-    /// works for 1 ms in every 10 ms wakes within 0.15 ms. With a bound of a third of the even weight (3
-    /// tasks for a share of 0.9), the kernel lets the gangs finish their slices first, and such a program
-    /// missed nearly all of its periods. The bound holds only while others use less than their reserve.
+    /// Lower bound of the weight, in default tasks per core. It is the weight of `--share 0.5`: a program
+    /// that works for 1 ms in every 10 ms then wakes within 0.15 ms. With a bound of a third of the even
+    /// weight (3 tasks for a share of 0.9), the kernel lets the gangs finish their slices first, and such a
+    /// program missed nearly all of its periods. The bound holds only while others use less than their
+    /// reserve.
     const MIN_WEIGHT: f64 = 1.0 / 3.0;
     /// Greatest factor of one step up: from the lower bound, the even weight of a share of 0.9 is reached in
     /// three readings (0.6 s), so other programs that begin to compute take more than their share from the

@@ -118,8 +118,8 @@ fn run_all(wanted: Vec<(Needs, String)>, options: &HarnessOptions) -> TestCounts
     counts
 }
 
-/// Prints the verdict of a test after its end. A line at its start would mix with those of other tests that
-/// run at the same time; if a test hangs, its supervisor ends it and names it.
+/// Prints the verdict of a test after its end. A line at its start would mix with the lines of other tests
+/// that run at the same time; if a test hangs, its supervisor ends it and names it.
 #[allow(clippy::print_stdout, reason = "a test harness speaks")]
 fn report(
     counts: &mut TestCounts,

@@ -42,7 +42,7 @@ impl Hosts {
     /// Makes three hosts, the third with a cable to each of the others.
     ///
     /// # Errors
-    /// The same as those of [`new`](Self::new).
+    /// As for [`new`](Self::new).
     pub fn three() -> Result<Self, Skipped> {
         let hosts = Self::with_names(&["a", "b", "c"])?;
         let made = hosts.add_third();

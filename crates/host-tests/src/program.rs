@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::Once;
 
 /// The arguments of `cargo build` for the workspace's programs, libraries and examples. They enable the same
-/// features as `cargo test --workspace`, so that neither command compiles again what the other has compiled.
+/// features as `cargo test --workspace`, so that neither command repeats the other's compilation.
 pub const BUILD: [&str; 5] = ["--workspace", "--lib", "--bins", "--tests", "--examples"];
 
 /// The test program that holds all host tests; no other crate has a test of that name.

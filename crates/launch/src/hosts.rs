@@ -63,7 +63,7 @@ impl HostRanks {
 }
 
 /// Returns the address on which rank 0 of a job on these hosts listens. Fails, with a remedy, if the first
-/// host has no address, or if its address is a loopback address and that of another host is not.
+/// host has no address, or if its address is a loopback address and another host's address is not.
 pub(crate) fn root(hosts: &[HostRanks], port: u16) -> Result<SocketAddr, String> {
     let Some((first, others)) = hosts.split_first() else { return Err("a job needs a host".to_owned()) };
     let remedy = format!("write {}=ADDRESS:{}", first.name, first.ranks);

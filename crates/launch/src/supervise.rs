@@ -157,8 +157,8 @@ pub(crate) struct StartedJob {
 }
 
 impl StartedJob {
-    /// Starts the ranks of a part of a job on this host. Returns what they were bound to, as a word for the
-    /// summary (`core` or `none`).
+    /// Starts the ranks of a part of a job on this host. Returns the unit that each rank was bound to, as a
+    /// word for the summary (`core` or `none`).
     pub(crate) fn start(&mut self, options: &Options, part: &JobPart) -> Result<&'static str, Error> {
         let allowed =
             affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;

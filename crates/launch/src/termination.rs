@@ -33,7 +33,8 @@ pub enum ExitOutcome {
     Signalled(i32),
     /// A host whose helper did not report how its ranks ended: the launch command exited with this exit code.
     LostByExit(i32),
-    /// The same, but the signal with this number killed the launch command.
+    /// A host whose helper did not report how its ranks ended: the signal with this number killed the launch
+    /// command.
     LostBySignal(i32),
 }
 

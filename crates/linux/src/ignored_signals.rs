@@ -4,9 +4,9 @@
 //! process starts. If the starter of this process ignored SIGPIPE (`trap '' PIPE`), those programs would no
 //! longer ignore it. So this module reads the action before the runtime changes it.
 //!
-//! Where SIGCHLD is ignored, the kernel discards how children end, and nobody can wait for them. Some
-//! services start programs so. A process that waits for children has to restore the default action
-//! ([`keep_children`]), and the program that replaces it gets the ignored signal back.
+//! Where SIGCHLD is ignored, the kernel discards the exit status of children, and their parent cannot wait
+//! for them. Some services start programs so. A process that waits for children has to restore the default
+//! action ([`keep_children`]), and the program that replaces it gets the ignored signal back.
 
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;

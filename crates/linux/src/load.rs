@@ -22,7 +22,7 @@ use std::time::Duration;
 /// of them.
 const SAMPLES: usize = 3;
 const SAMPLE_INTERVAL: Duration = Duration::from_micros(300);
-/// How long processors are observed: three ticks of `/proc/stat`.
+/// The observation time of processors: three ticks of `/proc/stat`.
 const IDLE_INTERVAL: Duration = Duration::from_millis(30);
 /// A processor with at least this many idle ticks, of three, counts as unused.
 const IDLE_TICKS: u64 = 2;
@@ -101,7 +101,7 @@ fn busy(allowed: &CpuSet) -> Option<BTreeMap<usize, usize>> {
     Some(allowed.iter().filter(|cpu| !was_idle(cpu)).map(|cpu| (cpu, 1)).collect())
 }
 
-/// Returns the idle ticks of each processor, including those in which it waited for a disk.
+/// Returns the idle ticks of each processor, including ticks in which it waited for a disk.
 fn idle_ticks(stat: &str) -> BTreeMap<usize, u64> {
     let processor = |line: &str| {
         let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();

@@ -39,8 +39,7 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// Removes the socket file of a server that was killed: a socket on which nobody listens. Any other file
-/// stays.
+/// Removes the socket file of a server that was killed: a socket without a listener. Any other file stays.
 pub fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
     let is_left = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -52,8 +51,8 @@ pub fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// The name of a listening socket in the file system, for the server that removes it at its end.
 ///
-/// By then the name may be another server's, for example because somebody removed the file and started one.
-/// So the name is removed only if it is still that of the same file. While the server has its socket open,
+/// By then the name may be another server's, for example because a user removed the file and started a
+/// server. So the name is removed only if it still names the same file. While the server has its socket open,
 /// the kernel gives the file's number to no other one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketName {
@@ -88,7 +87,7 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
 
 /// Gives a socket in the file system exactly this mode, whatever the umask was when it was bound. Fails with
 /// `ENOTSOCK` if something else is there by now, such as a link that another user has put there: chmod(2)
-/// would follow the link, and a server of root would open a file of root's choice to everybody.
+/// would follow the link, and a server of root would open the link's target to all users.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let held = hold(path)?;
     // chmod(2) through the link in /proc changes the file that is held open; fchmod(2) refuses an O_PATH

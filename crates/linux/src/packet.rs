@@ -24,8 +24,8 @@ impl PacketSocket {
     /// without `CAP_NET_RAW`, `ENODEV` without such a device, and `ENETDOWN` if the device is down.
     pub fn open(device: Index, ethertype: u16) -> io::Result<Self> {
         let socket = Self::open_queued(device, ethertype)?;
-        // the devices that this project makes have no queueing discipline, or one that is not meant for these
-        // frames
+        // the devices that this project makes have no queueing discipline, or a discipline that is not meant
+        // for these frames
         let _ = socket::set_option(&socket.0, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32);
         Ok(socket)
     }
@@ -50,7 +50,7 @@ impl PacketSocket {
         if bound == 0 { Ok(Self(descriptor)) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Restricts for good the frames that this socket receives to those that pass all tests, whoever holds
+    /// Makes this socket receive only frames that pass all tests, for good and in every process that holds
     /// the socket (`SO_ATTACH_FILTER`, `SO_LOCK_FILTER`). Frames that it sends are not restricted.
     pub fn restrict(&self, tests: &[FrameTest]) -> io::Result<()> {
         let program = filter(tests);

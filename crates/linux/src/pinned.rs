@@ -346,7 +346,7 @@ fn restore_class(number: Tid, source: Tid) -> io::Result<()> {
 }
 
 /// Returns the thread from which the thread that has this number now inherited its settings: the first thread
-/// of its process or, for a first thread, that of the parent process.
+/// of its process or, for a first thread, the first thread of the parent process.
 fn source_of(number: Tid) -> Option<Tid> {
     let status = fs::read(format!("/proc/{number}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
@@ -392,7 +392,7 @@ mod tests {
         let parent = ProcessStat::read(std::process::id()).expect("this process").parent;
         child.kill().expect("our child");
         child.wait().expect("our child");
-        // nobody has the number of a child that was waited for; and our parent is no child of ours
+        // no process has the number of a child that was waited for; and our parent is no child of ours
         assert!(PinnedProcess::of_child(&child).is_err());
         assert!(parent == 0 || PinnedProcess::now(parent.cast_unsigned()).is_ok());
     }

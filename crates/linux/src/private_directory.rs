@@ -146,7 +146,7 @@ fn cache_in(home: PathBuf) -> Option<PathBuf> {
     home.is_dir().then(|| home.join(".cache"))
 }
 
-/// Makes a directory and the missing ones above it. All users can enter those that root makes, such as
+/// Makes a directory and the missing ones above it. All users can enter directories that root makes, such as
 /// `/run/unisono` with the sockets of servers, whatever root's umask is.
 pub fn make_enterable(path: &Path) -> io::Result<()> {
     if path.is_dir() || path.as_os_str().is_empty() {
@@ -177,7 +177,7 @@ pub fn is_own_file(path: &Path) -> bool {
 
 /// Checks a directory whose owner chooses who else may write into it, such as the broker's log: all users may
 /// not, and no user but the system and this one owns it or a directory above it. Root may use the directories
-/// of any user, such as the one that a server becomes.
+/// of any user, such as the user that a server becomes.
 pub fn belongs_to_no_stranger(path: &Path) -> io::Result<()> {
     const WRITABLE_BY_ALL: u32 = 0o002;
     let path = fs::canonicalize(path)?;

@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 /// The user and group called `nobody` on most systems. They own no files.
 pub const NOBODY: u32 = 65_534;
 
-/// A range of user numbers that no system assigns: between those of containers (systemd's go up to
+/// A range of user numbers that no system assigns: between the numbers of containers (systemd's go up to
 /// 1,879,048,191) and 2^31. Reference: systemd, Users, Groups, UIDs and GIDs, "unused".
 const UNUSED: std::ops::Range<u32> = 1_879_048_192..2_147_352_576;
 
@@ -109,7 +109,7 @@ mod tests {
             eprintln!("skipped: it needs root");
             return;
         }
-        // capabilities belong to a thread: only those of this thread change
+        // capabilities belong to a thread: only the capabilities of this thread change
         let kept = std::thread::spawn(|| {
             retain_only(&[Privilege::Kill, Privilege::NetworkAdministration])?;
             std::fs::read_to_string("/proc/thread-self/status")

@@ -152,8 +152,8 @@ fn session() -> i32 {
 }
 
 /// Prevents other users from writing to files and directories that this process makes from now on, whatever
-/// umask it was started with: a systemd unit that everybody may write would give everybody root's rights.
-/// Only for commands that start no programs of the user, because programs inherit the umask.
+/// umask it was started with: a systemd unit that all users may write would give them root's rights. Only for
+/// commands that start no programs of the user, because programs inherit the umask.
 pub fn deny_writing_by_others() {
     let before = umask(Mode::from_raw_mode(0o077));
     umask(before | Mode::WGRP | Mode::WOTH);

@@ -69,7 +69,7 @@ impl ProcessGroup {
         start_time(self.leader.number()).is_none_or(|now| now == self.leader.started())
     }
 
-    /// Returns whether a process of the group is left (one that ended and was not waited for counts).
+    /// Returns whether a process of the group is left (an ended process that was not waited for counts).
     pub fn is_alive(&self) -> bool {
         self.has_its_number() && test_kill_process_group(self.number) != Err(Errno::SRCH)
     }

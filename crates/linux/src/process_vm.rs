@@ -230,8 +230,8 @@ mod tests {
         unsafe { own.write(target.as_mut_ptr() as usize, &[9, 9]) }.expect("as reading was");
         assert_eq!(std::hint::black_box(target), [9, 9, 3, 4]);
         assert!(own.read(16, &mut [0]).is_err());
-        // a child that has not executed its program yet may still have this process's memory: one that has
-        // written has executed it
+        // a child that has not executed its program yet may still have this process's memory: a child that
+        // has written has executed it
         let mut yes = std::process::Command::new("yes");
         let mut child = yes.stdout(std::process::Stdio::piped()).spawn().expect("yes(1) exists");
         std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut [0]).expect("it writes");

@@ -33,7 +33,7 @@ pub fn executable(name: &Path) -> io::Result<PathBuf> {
     let metadata = fs::metadata(&file)?;
     match (metadata.is_dir(), metadata.is_file()) {
         (true, _) => Err(io::ErrorKind::IsADirectory.into()),
-        // whoever reads a named pipe waits for its writer
+        // a reader of a named pipe waits for its writer
         (_, false) => Err(Errno::NOEXEC.into()),
         _ if !is_executable(&file) => Err(io::ErrorKind::PermissionDenied.into()),
         _ => Ok(file),

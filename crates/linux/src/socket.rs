@@ -69,7 +69,7 @@ pub(crate) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, option: i32, v
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads an option. Bytes that the kernel does not write are those of `value`.
+/// Reads an option. Bytes that the kernel does not write stay as in `value`.
 ///
 /// # Safety
 /// Any bytes must be a valid `T`.

@@ -174,8 +174,8 @@ impl Recorder {
 ///
 /// A switch normally has two records, one of the thread that stops and one of the thread that starts; each
 /// names both threads. Some kernels write no record when the idle loop stops, so the record of a start
-/// without that of the stop counts as a switch, too. If both records of a switch are missing, the `from` of
-/// the next change differs from the `to` of the change before it.
+/// without the record of the stop counts as a switch, too. If both records of a switch are missing, the
+/// `from` of the next change differs from the `to` of the change before it.
 fn parse(words: &[u64]) -> Option<Vec<ContextSwitch>> {
     let thread = |word: u64| Tid((word >> 32) as i32);
     let mut changes = Vec::new();

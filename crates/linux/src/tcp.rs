@@ -62,7 +62,8 @@ pub struct Silence {
     pub unsent: Option<u32>,
     /// Probes of a closed window (or of an idle connection) that were not answered yet.
     pub probes: u32,
-    /// Attempts to send the first unacknowledged segment again, also those that did not leave this host.
+    /// Attempts to send the first unacknowledged segment again, including attempts that did not leave this
+    /// host.
     pub retransmits: u32,
     /// The time since data was last sent, or sent again.
     pub last_sent: Duration,

@@ -11,8 +11,8 @@ use crate::tick_share::{DISTURBANCE_LIMIT, TickShare};
 use serde::{Deserialize, Serialize};
 
 /// The windows of a steady load differ by at most this share of their mean, beyond [`TICK_ERROR`]. The limit
-/// lies between the spread of a loop that never sleeps (0) and that of a compiler (0.5 and more). Chosen, not
-/// measured.
+/// lies between the spread of a loop that never sleeps (0) and the spread of a compiler (0.5 and more).
+/// Chosen, not measured.
 const MAX_STEADY_SPREAD: f64 = 0.25;
 
 /// Two windows of the same load may differ by this share: a window of half a second has 50 ticks for each

@@ -29,7 +29,7 @@ const MIN_SAMPLES: u64 = 20;
 /// was not disturbed. Chosen, not measured.
 const MAX_QUIET_SCATTER: f64 = 0.25;
 
-/// What is normal on this machine while a study runs.
+/// The normal load of this machine while a study runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormalLoad {
     /// The load before the study; `None` if the study did not watch.

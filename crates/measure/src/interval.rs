@@ -112,7 +112,7 @@ fn interpolated_ends(values: &[f64], level: f64) -> (f64, f64) {
 pub(crate) struct BinomialTail {
     throws: usize,
     heads: usize,
-    /// The logarithm of the next probability; that of no head underflows for a thousand throws.
+    /// The logarithm of the next probability; the probability of no head underflows for a thousand throws.
     next: f64,
     sum: f64,
 }

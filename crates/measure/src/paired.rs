@@ -5,7 +5,7 @@
 //! median of the ratios is the answer, and its interval is the uncertainty. The numbers of pairs
 //! won and lost need no assumption about the distribution.
 //!
-//! Cost: that of [`crate::interval`]. When not to use: for runs that were not neighbors in time.
+//! Cost: as for [`crate::interval`]. When not to use: for runs that were not neighbors in time.
 
 use crate::interval::{BinomialTail, Estimate, median_interval};
 use crate::record::Better;

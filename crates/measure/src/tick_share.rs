@@ -27,7 +27,7 @@ impl TickShare {
     }
 
     /// Returns whether more ticks were taken than a rate of at most `rate` explains: at that rate, the
-    /// probability of at least so many ticks is below `SIGNIFICANCE`.
+    /// probability of at least as many ticks is below `SIGNIFICANCE`.
     pub fn exceeds(self, rate: f64) -> bool {
         self.taken > 0 && tail(self.taken.min(self.all), self.all, rate) < SIGNIFICANCE
     }

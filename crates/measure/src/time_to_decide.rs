@@ -22,8 +22,8 @@ const MARGIN: f64 = 1.5;
 /// The longest time that is stated: a longer one is no plan.
 const MAX_TIME: Duration = Duration::from_secs(100 * 3600);
 
-/// Returns the number of pairs with which an undecided comparison is decided, if further pairs are like those
-/// so far; `None` if it is decided.
+/// Returns the number of pairs that decides an undecided comparison, if further pairs are like the pairs so
+/// far; `None` if it is decided.
 pub fn pairs_to_decide(comparison: &Comparison, better: Better) -> Option<f64> {
     if comparison.finding(better) != Finding::Undecided {
         return None;

@@ -101,7 +101,7 @@ impl From<&Selector> for Verdict {
 pub struct Judgement {
     /// The value of `by`, if the verdict is split.
     pub at: Option<serde_json::Value>,
-    /// The parameter values of the runs compared: those of the verdict, and of `by`.
+    /// The parameter values of the runs compared: the values of the verdict, and of `by`.
     pub place: BTreeMap<String, serde_json::Value>,
     /// The comparison, or why there is no comparison.
     pub answer: Answer,
@@ -111,8 +111,8 @@ pub struct Judgement {
     pub against_modes: Option<TwoModes>,
     /// Processor time of bystanders beside each side. `None` if the records do not have it.
     pub bystanders: Option<BystanderTime>,
-    /// How much longer the study must measure until the comparison is decided. `None` if it is decided, or if
-    /// more runs do not help.
+    /// The further measuring time until the comparison is decided. `None` if it is decided, or if more runs
+    /// do not help.
     pub time_to_decide: Option<Duration>,
     pub words: String,
 }

@@ -1,4 +1,4 @@
-//! The report's answer about the event channel: its cost compared with that of sockets.
+//! The report's answer about the event channel: its cost compared with the cost of sockets.
 
 use crate::sentences::{Average, TopicFigures, TopicQuestion};
 

@@ -229,8 +229,8 @@ impl<'a> WaitingCost<'a> {
         Some(Self { study, title, headline, in_words, standing, tiles, variants })
     }
 
-    /// Returns the sentence in an answer whose number of rounds is that of `first`: with its own number, if
-    /// that is another one.
+    /// Returns the sentence in an answer with the number of rounds of `first`: with its own number, if the
+    /// two differ.
     fn in_words_beside(&self, first: &Self) -> Option<String> {
         let words = self.in_words.clone()?;
         let rounds = |cost: &Self| cost.standing.evidence().map(|evidence| evidence.rounds);

@@ -32,7 +32,7 @@ pub const GUARD_VARIABLE: &str = "UNISONO_QUEUE_GUARD";
 /// The guard waits up to 10 s for another command that changes a queue.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a socket has no share of its own. Its packets stay in the class to which the policy assigns them
+/// The reason that a socket has no share of its own. Its packets stay in the class that the policy gives them
 /// without such a share.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

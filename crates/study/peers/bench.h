@@ -2,8 +2,8 @@
  *
  * The parts that every peer program shares: flags, calibrated computation,
  * arrival times, the meter of participant 0 (in the headers below), and the
- * result as JSON. The semantics are those of crates/workload/src. Tests
- * compare the two, so change both together.
+ * result as JSON. The semantics follow crates/workload/src. Tests compare
+ * the two, so change both together.
  *
  * Compiles as C11 and as C++20.
  */

@@ -1,4 +1,4 @@
-//! Measures barriers in turns (A B, B A, A B, ...): Unisono's own and those of other projects.
+//! Measures barriers in turns (A B, B A, A B, ...): Unisono's own barriers, and barriers of other projects.
 //!
 //! In a comparison every run is a new process, so that no barrier profits from warm caches. The runs of one
 //! turn have the same seed, so that all of them do the same computation.

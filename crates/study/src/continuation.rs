@@ -2,11 +2,11 @@
 //! conclusion.
 //!
 //! The idea: a further repetition runs only the variants and the parameter points of undecided comparisons,
-//! and those that have fewer rounds than a conclusion needs, because the study ended early or its runs stayed
-//! disturbed. So the time is spent where an interval is still too wide, and new runs are paired with one
-//! another as the old runs are.
+//! and of comparisons with fewer rounds than a conclusion needs, because the study ended early or its runs
+//! stayed disturbed. So the time is spent where an interval is still too wide, and new runs are paired with
+//! one another as the old runs are.
 //!
-//! Cost: that of [`unisono_measure::verdict::judge`] for each comparison.
+//! Cost: one call of [`unisono_measure::verdict::judge`] for each comparison.
 
 use crate::file::StudyFile;
 use crate::plan::{self, PlannedRun, RunPlan};

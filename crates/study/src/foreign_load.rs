@@ -5,7 +5,7 @@
 //! meanwhile may belong to the run; descendants of a foreign process count when they end, as time of its
 //! children. The ancestors of this process (its shell, `init`) are an exception: the kernel makes them the
 //! parents of the run's orphans, such as the worker of an interposed queue, and then adds an orphan's time to
-//! theirs. Processes that this process cannot see, such as those of another container, count only in
+//! theirs. Processes that this process cannot see, such as the processes of another container, count only in
 //! [`crate::host::LoadWatch`].
 //!
 //! Cost: one read of `/proc/PID/stat` (about 10 us) for each process, before a run and after it.

@@ -1,6 +1,6 @@
 //! The time that a study still takes: the estimates of the runs that are left, corrected by the runs so far.
 //!
-//! The idea: each attempt at a run counts, also one that was disturbed and is made again, so on a busy
+//! The idea: each attempt at a run counts, also an attempt that was disturbed and is repeated, so on a busy
 //! machine the ratio of the time taken to the estimates rises with the first disturbed run. The answer never
 //! exceeds the end of the time table, after which only first repetitions are made.
 //!
@@ -29,7 +29,7 @@ impl TimeLeft {
         Self { estimated: Duration::ZERO, taken: Duration::ZERO, end }
     }
 
-    /// Records that a run begins; `estimate` is that of its first attempt.
+    /// Records that a run begins; `estimate` is the estimate of its first attempt.
     pub(crate) fn add_run(&mut self, estimate: Duration) {
         self.estimated += estimate;
     }

@@ -7,9 +7,9 @@
 //! core does not run now, and spinning would keep it from running. The policy times its own yields. A yield
 //! longer than [`LONG_YIELD`] gave a slice to a foreign thread; the policy reports it to the regime.
 //!
-//! Cost: that of the chosen policy; nothing on the fast path. When not to use: where one fixed policy is
-//! known to win, because it saves the probes ([`crate::Controller`] says what they cost). Reference: Karlin
-//! et al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (use of scheduling information).
+//! Cost: the chosen policy's; nothing on the fast path. When not to use: where one fixed policy is known to
+//! win, because it saves the probes ([`crate::Controller`] says what they cost). Reference: Karlin et al.,
+//! SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (use of scheduling information).
 
 use crate::atomics::{now, ticks, yield_now};
 use crate::budget::SpinBudget;

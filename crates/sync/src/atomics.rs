@@ -1,5 +1,4 @@
-//! The atomics and clocks of the protocols: those of the machine or, under `--cfg loom`, those of the model
-//! checker.
+//! The atomics and clocks of the protocols: the machine's or, under `--cfg loom`, the model checker's.
 //!
 //! Protocol code uses only this module, so the model checker checks the code that runs. Three things differ
 //! in a model. [`pause`] and [`yield_now`] yield to the model checker. [`light_fence`] is a full fence,

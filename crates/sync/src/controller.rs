@@ -24,7 +24,7 @@
 
 use unisono_linux::clock::{Duration, Instant};
 
-/// The two modes of waiting between which the controller chooses.
+/// The controller's two modes of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControllerMode {
     /// Spin, or yield where there are more waiters than cores.
@@ -59,8 +59,8 @@ const LONG_PROBE: u32 = 64;
 /// A probe ends when it has taken longer than this and longer than [`PROBE`] episodes take in the other mode.
 /// A foreign slice is at least this long, so a bad probe costs one slice at most.
 const PROBE_LIMIT: Duration = Duration::from_millis(2);
-/// The pause before the next probe after a waiter gave up: about one foreign slice. Most foreign
-/// threads run only briefly; those that stay double the pause with each probe.
+/// The pause before the next probe after a waiter gave up: about one foreign slice. Most foreign threads run
+/// only briefly; if a thread stays, each probe doubles the pause.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// The pause after a waiter gave up, in multiples of the time for which foreign threads kept the processor:
 /// beside eight busy loops a waiter gets its next slice after 10 to 24 ms, and the next probe costs as much
@@ -292,8 +292,8 @@ mod tests {
         yields_take_long: true,
     };
 
-    /// Lets `time` pass; returns the episodes completed, as a fraction of those that the cheaper mode alone
-    /// would have completed.
+    /// Lets `time` pass; returns the episodes completed, as a fraction of the episodes that the cheaper mode
+    /// alone would have completed.
     fn live(
         controller: &mut Controller,
         now: &mut Instant,

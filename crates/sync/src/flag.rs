@@ -51,7 +51,7 @@ use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
 use unisono_linux::{futex, membarrier};
 
-/// Which fences the signallers and the sleepers of a flag execute.
+/// The fences that the signallers and the sleepers of a flag execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wakeups {
     /// No thread ever sleeps: a signal is only a store.
@@ -176,8 +176,8 @@ impl<'a> Flag<'a> {
         }
     }
 
-    /// Returns this flag as one that is signalled by the member whose arrival completes `counter`, which then
-    /// holds `full` arrivals; see [`signal_counted`](Self::signal_counted).
+    /// Returns this flag as a flag that is signalled by the member whose arrival completes `counter`, which
+    /// then holds `full` arrivals; see [`signal_counted`](Self::signal_counted).
     #[inline]
     pub fn counted_by<'b>(self, counter: &'b AtomicU32, full: u32) -> Flag<'b>
     where

@@ -15,8 +15,8 @@ use unisono_linux::current_cpu::current_cpu;
 const CPU_BITS: u32 = 12;
 
 /// The largest group that reads notes. The notes of 64 members are 4 lines that others write, each a transfer
-/// of 30 to 100 ns; those of 4,096 members would take 25 us, half of the 50 us that a wrong guess costs at
-/// most.
+/// of 30 to 100 ns; the notes of 4,096 members would take 25 us, half of the 50 us that a wrong guess costs
+/// at most.
 const SMALL_GROUP: usize = 64;
 
 /// The words of the notes: sixteen places in a line.

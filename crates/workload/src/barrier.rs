@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// Runs BARRIER over any barrier. `seat(i)` is called on participant `i`'s thread and returns the function by
-/// which the participant waits.
+/// Runs BARRIER over any barrier. `seat(i)` is called on participant `i`'s thread and returns the
+/// participant's function to wait.
 pub fn run<S, W>(options: &Options, seat: S) -> Result<Measurement, Error>
 where
     S: Fn(usize) -> W + Sync,

@@ -8,8 +8,8 @@
 //!   rank 1           | first row row  last |
 //! ```
 //! Ghost rows exist twice, for even and odd steps: a neighbor that is a step ahead writes the ghost rows of
-//! the next step while this rank still reads those of the current step. So one synchronization per step is
-//! enough.
+//! the next step while this rank still reads the ghost rows of the current step. So one synchronization per
+//! step is enough.
 #![forbid(unsafe_code)]
 
 use anyhow::{bail, ensure};

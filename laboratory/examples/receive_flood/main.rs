@@ -1,4 +1,5 @@
-//! What a class keeps when another class is flooded with small packets: lazy receiver processing, tried.
+//! The packets and the work that a class keeps while another class is flooded with small packets: lazy
+//! receiver processing, tried.
 //!
 //! ```sh
 //! cargo build --release -p unisono-laboratory --example receive_flood
@@ -35,7 +36,7 @@ use unisono_linux::process::is_root;
 use unisono_linux::scheduling::SchedulingPolicy;
 use unisono_measure::quantile::median;
 
-/// The processor that receives, and the one that sends.
+/// The receiving and the sending processor.
 const RECEIVER: usize = 0;
 const SENDER: usize = 1;
 
@@ -70,7 +71,8 @@ fn options() -> anyhow::Result<Options> {
 struct NiceValues {
     video: SchedulingPolicy,
     rest: SchedulingPolicy,
-    /// For each of the two threads of rest, its program and the one that receives: together a quarter.
+    /// For each of the two threads of rest, its program's thread and the receiving thread: together a
+    /// quarter.
     half_of_rest: SchedulingPolicy,
 }
 

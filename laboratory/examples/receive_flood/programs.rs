@@ -27,7 +27,7 @@ const WORK: StdDuration = StdDuration::from_micros(1400);
 const WORK_INTERVAL: Duration = Duration::from_millis(2);
 /// Work that is later than this is left out, as a player leaves out frames.
 const MAX_LATE: Duration = Duration::from_millis(50);
-/// How often a receiver without packets looks whether the run is over.
+/// The interval at which a receiver without packets checks whether the run is over.
 const POLL_INTERVAL: StdDuration = StdDuration::from_millis(20);
 /// A frame of 60 bytes, 64 with its check sequence: the shortest of Ethernet.
 const FLOOD_BYTES: usize = 60 - 14 - 20 - 8;

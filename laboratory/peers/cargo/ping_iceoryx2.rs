@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = NodeBuilder::new().create::<ipc::Service>()?;
     let service = |direction: &str| -> Result<_, Box<dyn std::error::Error>> {
         let name = ServiceName::new(&format!("{name}/{direction}"))?;
-        // The settings are those of iceoryx2's own benchmark.
+        // The settings equal the settings of iceoryx2's own benchmark.
         let service = node
             .service_builder(&name)
             .publish_subscribe::<[u8]>()

@@ -17,8 +17,8 @@ use unisono_measure::record::Figure;
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 
 /// The number of requests at the disk at a time, if this program decides the order. With one, the disk would
-/// be idle while the next request is chosen. Each additional request is one that the discipline can no longer
-/// reorder. Chosen by this argument, not measured.
+/// be idle while the next request is chosen. The discipline can no longer reorder the additional requests.
+/// Chosen by this argument, not measured.
 const QUEUE_DEPTH: usize = 2;
 
 /// Cello's model of the disk: a slow SSD, 0.3 ms a request and 200 MB/s. It underestimates the disk, because

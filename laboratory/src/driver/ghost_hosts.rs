@@ -4,7 +4,7 @@
 //! ```text
 //!   mpiexec or unisono run, ranks 0 to n/2 - 1 -- rate -- cable -- rate -- ranks n/2 to n - 1
 //! ```
-//! A run is one of [`GhostDriver`]; what differs is where the ranks are. The launchers reach the second
+//! A run is a run of [`GhostDriver`] with half of the ranks on a second host. The launchers reach the second
 //! host by a script that stands for `ssh`: it enters the host's namespace, and gives the host a name of its
 //! own, by which an MPI tells hosts apart.
 
@@ -80,8 +80,8 @@ impl Driver for GhostHostsDriver {
     }
 }
 
-/// The part of a shell's script that prepares a host. UCX finds devices under `/sys`, which shows those of
-/// the namespace in which it was mounted, and uses only devices that are up: the kernel may take a second for
+/// The part of a shell's script that prepares a host. UCX finds devices under `/sys`, which shows the devices
+/// of the namespace that mounted it, and uses only devices that are up: the kernel may take a second for
 /// that.
 fn prepared() -> String {
     format!(

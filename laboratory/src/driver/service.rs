@@ -37,10 +37,10 @@ pub const SERVICE: DriverKind =
 /// The time to open a conversation. Conversations are opened one after the other, and an attempt that comes
 /// too early is repeated after 10 ms.
 const OPENING_TIME: Duration = Duration::from_millis(15);
-/// The time to open a conversation with a server that runs already, which takes one request or connect. It
-/// takes longer if hundreds of clients ask a broker.
+/// The time to open a conversation with a running server: one request or connect. It takes longer if hundreds
+/// of clients ask a broker.
 const OPENING_TIME_OF_MANY: Duration = Duration::from_millis(2);
-/// The same as `LEAD`, but in runs with a web server, whose clients have to fill the link first.
+/// As `LEAD`, in runs with a web server: its clients have to fill the link first.
 const LEAD_BESIDE_WEB: Duration = Duration::from_millis(400);
 /// A download is aborted when it has taken this many times its measured seconds.
 const MAX_DOWNLOAD_FACTOR: u32 = 20;

@@ -20,8 +20,8 @@ use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 pub const SIMULATED: DriverKind = DriverKind::new::<SimulatedDriver>("simulated").simulated();
 
 /// Measurements of docs/example-report on 2 cores (study `granularity`, medians of the varied program's
-/// barriers per second): regime, interval in us, rate. Plain Linux is in its stacked mode, in which it was in
-/// 15 of 18 runs.
+/// barriers per second): regime, interval in us, rate. Plain Linux is in its stacked mode, as in 15 of the 18
+/// runs.
 const EXAMPLE_HOST: [(&str, f64, f64); 12] = [
     ("linux", 0.0, 16_880.0),
     ("linux", 10.0, 12_500.0),
@@ -53,7 +53,7 @@ pub struct SimulatedDriver {
     variance_us: f64,
     /// The number of programs in addition to the first. `None`: 1.
     others: Option<usize>,
-    /// The interval of the other programs. `None`: that of the first program.
+    /// The interval of the other programs. `None`: the interval of the first program.
     other_interval_us: Option<f64>,
     other_variance_us: Option<f64>,
     /// The spin budget of the last program.

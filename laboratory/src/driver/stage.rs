@@ -27,7 +27,7 @@ pub(super) struct LinkStage {
 pub(super) enum Cable {
     /// The cable has no rate of its own; another component limits the rate.
     Free,
-    /// The rate in bits per second, first in first out. The queue is as long as that of a network card.
+    /// The rate in bits per second, first in first out. The queue is as long as a network card's queue.
     Link(u64),
     /// A link of the same rate in the other direction as well.
     Duplex(u64),

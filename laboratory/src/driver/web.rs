@@ -14,7 +14,7 @@ use unisono_study::driver::run_host::RunHost;
 const PORT: u16 = 8080;
 /// The size of the requested file: the largest of the paper's web workload (section 3.3).
 const FILE_BYTES: usize = 1_300_000;
-/// The time within which the server has to listen.
+/// The timeout for the server to listen.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, NoResult> {

@@ -24,8 +24,8 @@ use unisono_study::child::POLL_INTERVAL;
 /// The classes, by weight 5, 2 and 3.
 pub const CLASS_NAMES: [&str; 3] = ["throughput", "interactive", "real-time"];
 const WEIGHTS: [u16; 3] = [5, 2, 3];
-/// The maximum number of requests that can wait at a time: those of the downloads, one of the user, and seven
-/// of a player that has fallen behind.
+/// The maximum number of requests that can wait at a time: the downloads' readahead, one request of the user,
+/// and seven of a player that has fallen behind.
 pub const MAX_WAITING_REQUESTS: usize = 2 * READS_AHEAD + 1 + 7;
 /// The size of the file in bytes: larger than a disk's own cache, but written within seconds.
 const FILE_BYTES: u64 = 256 << 20;

@@ -88,7 +88,7 @@ pub struct RivalStream {
 /// The maximum number of delays that are recorded.
 const MAX_DELAYS: usize = 20_000;
 const TOPIC: &str = "rival";
-/// The time within which the other end has to appear.
+/// The timeout for the other end to appear.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum time between two readings of the clock by a subscriber.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -65,7 +65,7 @@ impl InstallPrefix {
         Self { prefix, staging, libraries: "lib".to_owned(), python }
     }
 
-    /// Returns the path at which a file is written.
+    /// Returns the path to write a file to.
     pub(crate) fn path(&self, below: &str) -> PathBuf {
         let prefix = match &self.staging {
             Some(staging) => staging.join(self.prefix.strip_prefix("/").unwrap_or(&self.prefix)),
@@ -160,8 +160,8 @@ fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the directory for Python packages, below the prefix: the first one that `python3` searches by
-/// default, or otherwise a directory that PYTHONPATH has to name.
+/// Returns the directory for Python packages, below the prefix: the first directory that `python3` searches
+/// by default, or otherwise a directory that PYTHONPATH has to name.
 fn python_packages(prefix: &Path) -> PathBuf {
     let print = "import site; print('\\n'.join([*site.getsitepackages(), site.getusersitepackages()]))";
     let looked = Command::new("python3").args(["-c", print]).output();

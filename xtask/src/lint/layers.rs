@@ -4,8 +4,8 @@
 use super::sources::Sources;
 use serde_json::Value;
 
-/// The workspace crates on which each crate depends, no more and no less. A new crate or a new dependency is
-/// a decision, which is recorded here.
+/// The dependencies of each crate in the workspace, no more and no less. A new crate or a new dependency is a
+/// decision, which is recorded here.
 const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // below all layers: crates that use neither the host nor another crate
     ("time", &[]),

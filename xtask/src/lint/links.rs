@@ -46,7 +46,7 @@ fn unnamed(from: &SourceFile, words: &str, target: &str) -> Option<String> {
     (!path.starts_with(words)).then(what)
 }
 
-/// Returns the file to which a link in `from` leads, relative to the workspace.
+/// Returns the target file of a link in `from`, relative to the workspace.
 fn file_of(from: &SourceFile, target: &str) -> PathBuf {
     match target.split_once('#').map_or(target, |(path, _)| path) {
         "" => PathBuf::from(&from.path),

@@ -1,8 +1,9 @@
 //! Every ordering that matters names its partner: `// SYNC(name) release: ...` on one side, `// SYNC(name)
 //! acquire: ...` on the other. If a name has only one side, the partner is missing.
 //!
-//! Every ordering stronger than `Relaxed` must be below such a comment, because nobody can check an ordering
-//! without an explanation: it may be missing its partner, or be unnecessary. Tests may use any ordering.
+//! Every ordering stronger than `Relaxed` must be below such a comment, because no reader can check an
+//! ordering without an explanation: it may be missing its partner, or be unnecessary. Tests may use any
+//! ordering.
 //!
 //! In a store-buffering pattern each side stores, fences and then loads, and at least one side must see the
 //! other's store. Write `fence` on each side; if one side calls membarrier, which replaces the other side's

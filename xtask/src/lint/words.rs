@@ -35,7 +35,7 @@ const NO_CONSTANTS: [(&str, &str); 7] = [
     ("LATE", "MAX_LATENESS or X_TIMEOUT"),
     ("REST", "X_INTERVAL"),
 ];
-/// Words that do not name what a function does, and the words to use instead.
+/// Words that do not name a function's action, and the words to use instead.
 const NO_FUNCTIONS: [(&str, &str); 20] = [
     ("of", "from_x, for_x or get"),
     ("one", "a verb"),

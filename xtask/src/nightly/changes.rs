@@ -9,7 +9,7 @@ pub(super) const BASE: &str = "UNISONO_CI_BASE";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChangedFiles {
-    /// What the base is, for messages.
+    /// The base in words, for messages.
     pub(super) base: String,
     /// Paths relative to the workspace, with `/`.
     pub(super) files: Vec<String>,

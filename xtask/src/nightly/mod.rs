@@ -318,7 +318,7 @@ impl<'a> NightlyOptions<'a> {
 #[derive(Debug, PartialEq, Eq)]
 enum PartSelection {
     Asked,
-    /// The change touches this file, the first one that matches a path of the part.
+    /// The change touches this file, the first file that matches a path of the part.
     Touched(String),
     Turn,
     LeftOut(String),

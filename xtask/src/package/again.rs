@@ -1,5 +1,5 @@
 //! The test that two builds are equal (`cargo xtask nightly packages-equal`). It compares the packages of
-//! this tree with those of a clone of it in another folder with another target directory.
+//! this tree with the packages of a clone of it in another folder with another target directory.
 
 use super::{PackageOptions, run, run_quietly, toolchain};
 use crate::step::{StepVerdict, TimedStep};

@@ -28,8 +28,8 @@ pub(super) fn write_all(release: &Release) -> anyhow::Result<String> {
     Ok(format!("{} files in {}{source}", names.len() + 1, release.dist.display()))
 }
 
-/// Writes the source archive of the commit, from which Spack and those who want the laboratory build. Returns
-/// a remark for a tree that git does not know, such as an unpacked archive.
+/// Writes the source archive of the commit. Spack builds from it, and so do users who need the laboratory.
+/// Returns a remark for a tree that git does not know, such as an unpacked archive.
 fn write_source(dist: &Path) -> anyhow::Result<&'static str> {
     if !workspace().join(".git").exists() {
         return Ok("; no source archive, because this tree is no clone");

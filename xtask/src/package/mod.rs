@@ -236,8 +236,7 @@ fn described(file: &std::path::Path) -> anyhow::Result<String> {
     ))
 }
 
-/// Runs a command and returns its standard output. The error has the command's name and what it printed on
-/// standard error.
+/// Runs a command and returns its standard output. The error has the command's name and its standard error.
 fn run_quietly(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("{name} cannot be started"))?;

@@ -1,5 +1,5 @@
 //! Writes the software bill of materials: the crates inside the program, in CycloneDX's JSON. It has no
-//! random serial number, and its time is that of the commit, so that two builds write the same file.
+//! random serial number, and its time is the commit's, so that two builds write the same file.
 
 use super::parts::{LinkedCrate, linked_crates};
 use super::release::{Release, VERSION};

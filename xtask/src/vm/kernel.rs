@@ -1,5 +1,5 @@
-//! Provides another kernel with its modules: the one that a suite of Debian has for virtual machines, fetched
-//! by apt. The kernel is kept; to get a newer one, remove the directory.
+//! Provides another kernel with its modules: the kernel that a suite of Debian has for virtual machines,
+//! fetched by apt. The kernel is kept; to get a newer one, remove the directory.
 
 use super::apt::Apt;
 use anyhow::{Context, ensure};
@@ -46,7 +46,7 @@ impl UnpackedKernel {
         })
     }
 
-    /// Returns the files of these modules, each after the modules on which it depends.
+    /// Returns the files of these modules, each after its dependencies.
     pub(super) fn modules(&self, names: &[&str]) -> anyhow::Result<Vec<Vec<u8>>> {
         let (mut done, mut ordered) = (HashSet::new(), Vec::new());
         for name in names {
@@ -85,7 +85,7 @@ fn content(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(xz.stdout)
 }
 
-/// Returns the modules on which a module depends, according to its file.
+/// Returns the dependencies of a module, according to its file.
 fn needs(module: &[u8]) -> Vec<String> {
     const DEPENDS: &[u8] = b"\0depends=";
     let begin = module.windows(DEPENDS.len()).position(|window| window == DEPENDS);

@@ -38,7 +38,7 @@ const TESTS: [ReaderTest; 8] = [
         ..test("cli", "commands")
     },
 ];
-/// Directories whose files the tests read, beside those of the packages.
+/// Directories whose files the tests read, beside the directories of the packages.
 const READ_BY_TESTS: [&str; 2] = ["docs", "examples"];
 /// Files of the system that tests read.
 const SYSTEM_FILES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/os-release"];

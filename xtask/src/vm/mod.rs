@@ -83,7 +83,7 @@ impl GuestTest {
     }
 }
 
-/// What a test requires of the machine's processors. There is a machine for each value.
+/// The requirement of a test for the machine's processors. There is a machine for each value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processors {
     Any,

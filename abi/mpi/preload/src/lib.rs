@@ -144,7 +144,7 @@ pub fn find(program: &str) -> Result<PathBuf, Error> {
     on_path(program).ok_or_else(missing)
 }
 
-/// Whether a program's name is that of an MPI launcher: `mpiexec` and others, also with a suffix such as
+/// Whether a program has the name of an MPI launcher: `mpiexec` and others, also with a suffix such as
 /// `.mpich`.
 pub fn is_launcher(program: &str) -> bool {
     let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -3,10 +3,10 @@
 //!
 //! The cache has a directory `preload-HASH` with the preload, its bridges and a link to the core
 //! (`libunisono.so`), because the preload opens its bridges and the core from its own directory; and a
-//! directory `bridge-HASH` for each compiled bridge. HASH is a hash of everything from which the directory's
-//! files are made. The ranks of a job start at the same time: one rank takes a lock and writes the files, and
-//! the others wait for it. The cache is private, because another user with write access could replace the
-//! library that the program preloads.
+//! directory `bridge-HASH` for each compiled bridge. HASH is a hash of all inputs of the directory's files.
+//! The ranks of a job start at the same time: one rank takes a lock and writes the files, and the others wait
+//! for it. The cache is private, because another user with write access could replace the library that the
+//! program preloads.
 
 use crate::Error;
 use std::ffi::OsStr;
@@ -54,7 +54,7 @@ const CORE_ABI: &str = "libunisono.so.0";
 const PRELOAD: &str = "libunisono-mpi.so";
 const BRIDGE: &str = "bridge.so";
 
-/// Returns a hash of the preloaded libraries' contents, by which the ranks of a job notice that their
+/// Returns a hash of the preloaded libraries' contents. The ranks of a job compare it, to notice that their
 /// libraries differ.
 #[must_use]
 pub fn build() -> u64 {

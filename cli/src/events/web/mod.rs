@@ -134,8 +134,9 @@ impl<'a> WebPages<'a> {
     }
 }
 
-/// Whether a client has asked for `localhost` or an address, and not for a name that somebody else chooses.
-/// Browsers always name a host; monitoring programs that speak HTTP 1.0 do not.
+/// Whether a client has asked for `localhost` or an address, and not for another name, which a foreign site
+/// could direct to this host (DNS rebinding). Browsers always name a host; monitoring programs that speak
+/// HTTP 1.0 do not.
 fn is_own_address(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

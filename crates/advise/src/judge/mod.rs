@@ -13,11 +13,11 @@
 //! (`MAX_CLEAR_RATIO`), because a runtime may be linked into the program's own file.
 //!
 //! Remedies are compared by fair time: the time without the processors that other programs lost
-//! ([`crate::cost`]). A remedy that gains only what others lose is named, together with their loss, and
-//! advised only if the user asks for it ([`Circumstances::selfish`]).
+//! ([`crate::cost`]). A remedy whose whole gain is their loss is named together with that loss, and advised
+//! only if the user asks for it ([`Circumstances::selfish`]).
 //!
-//! The conditions are those of the paper (TR 745, section 3), and a sixth one, the quota. A condition that
-//! cannot be observed from outside is reported as unknown.
+//! The conditions are the paper's five (TR 745, section 3) and the quota. A condition that cannot be observed
+//! from outside is reported as unknown.
 
 use crate::cost::{BystanderLoss, CostRule, MIN_OTHER_PROCESSORS, against_plain, others_used, runs_of};
 use crate::remedy::{FitPlan, TriedRemedy};
@@ -64,7 +64,7 @@ const MIN_IMBALANCE: f64 = 1.25;
 /// measured.
 const MIN_LOAD_VARIATION: f64 = 0.3;
 named! {
-    /// The answer of `unisono advise`; the names are those of `advise --json`.
+    /// The answer of `unisono advise`, under the names that `advise --json` prints.
     pub enum AdviceVerdict {
         TooManyThreads = "too-many-threads",
         WaitPolicy = "wait-policy",
@@ -120,14 +120,14 @@ pub struct SelfishRemedy {
     pub bystanders: BystanderLoss,
 }
 
-/// What the verdict needs to know about the programs besides the runs.
+/// Facts about the programs that the verdict needs besides the runs.
 #[derive(Clone, Debug, Default)]
 pub struct Circumstances {
     pub programs: usize,
     /// Processors that the programs effectively have.
     pub processors: usize,
     pub fit: FitPlan,
-    /// Whether a remedy may gain what others lose.
+    /// Whether a remedy may gain at the expense of other programs.
     pub selfish: bool,
 }
 
@@ -143,7 +143,7 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
         Some(SelfishRemedy { remedy: clock.remedy, gain: clock.gain?, bystanders })
     });
     if selfish.is_some() && choice.verdict == AdviceVerdict::Undecided {
-        // the medians differ only by what others lost, so no gain is left to decide about
+        // the medians differ only by the bystanders' loss, so no gain is left to decide about
         choice = ChosenRemedy {
             verdict: AdviceVerdict::Nothing,
             remedy: TriedRemedy::Plain,

@@ -4,7 +4,7 @@
 //! consumer is added, and released when the consumer is removed, or when the queue of its group ends if that
 //! queue outlives its consumers. The channel counts the events that topics keep for late consumers, for two
 //! accounts: the account of the publisher's identity (which stays the same when the program connects again)
-//! and that of its user.
+//! and the account of its user.
 //!
 //! Structures are charged as they are made (`structures.rs`), and buffers of connections as they grow
 //! (`buffers.rs` of `events-wire`).
@@ -28,7 +28,7 @@ use unisono_linux::clock::{Duration, Instant};
 /// The smallest grant, in bytes: about what a consumer without any event costs if as many gaps, notices and
 /// counters of missed deadlines as possible wait for it.
 const MIN_GRANT: u64 = 32 << 10;
-/// With this many known accounts, those without kept events are forgotten before another one is added.
+/// With this many known accounts, accounts without kept events are forgotten before another account is added.
 const MAX_ACCOUNTS: usize = 1024;
 
 /// The holder of an account.

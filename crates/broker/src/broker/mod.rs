@@ -87,7 +87,7 @@ enum Outlet {
 struct ConnectedClient {
     peer: TransportPeer,
     tenant: TenantId,
-    /// Bytes of the structures made for the client, without those of its consumers.
+    /// Bytes of the structures made for the client, without the structures of its consumers.
     held: u64,
     /// The names in its certificate, if its connection is encrypted.
     secured: Option<Vec<Arc<str>>>,
@@ -165,7 +165,7 @@ struct BrokerRun {
 struct BrokerCounters {
     /// Programs that were disconnected because of the data that they sent.
     sent_away: u64,
-    /// Steps since the server last asked, without those of the channel.
+    /// Steps since the server last asked, without the steps of the channel.
     work: usize,
 }
 

@@ -17,8 +17,8 @@
 //! (`mqtt/mod.rs`).
 //!
 //! Consumers of a group may get events that other members asked for. So each consumer of a group must be
-//! allowed all patterns of the group: the patterns of its consumers, and those of departed consumers while
-//! some of their events may wait. Topics of replies do not count here; they are for one program each.
+//! allowed all patterns of the group: the patterns of its consumers, and the patterns of departed consumers
+//! while some of their events may wait. Topics of replies do not count here; they are for one program each.
 //!
 //! Cost: a look-up for each use of a name, and a comparison of patterns for each consumer that joins a group;
 //! none for events.
@@ -238,7 +238,7 @@ impl Broker {
     }
 
     /// Returns whether an owner's state may outlive its connection. Clients without credentials share one
-    /// identity; with permissions or tokens, one of them would find the state of another.
+    /// identity; with permissions or tokens, one client would find the state of another.
     pub(super) fn may_leave_something(&self, owner: &NameOwner) -> bool {
         self.access.is_open() || *owner != NameOwner::Anonymous
     }

@@ -54,7 +54,7 @@ impl Broker {
 
     /// Returns the maximum number of connections of an identity. The default of a rule is half of all places,
     /// like the limit of a user: an identity may have many addresses. An operator has no such default: its
-    /// limit is that of its user, with the reserved places in addition.
+    /// limit is the limit of its user, with the reserved places in addition.
     pub(super) fn connections_of(&self, who: &ClientIdentity, grant: &ClientGrant) -> usize {
         let is_operator =
             matches!(who, ClientIdentity::Unix(user) if self.places_kept_for(TransportPeer::User(*user)) > 0);

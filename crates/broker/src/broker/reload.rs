@@ -15,7 +15,7 @@
 //! not allowed ends, even if it has no connection. New bounds on memory, connections and sessions apply only
 //! to later requests.
 //!
-//! Cost: a comparison of the patterns of each connection with those of its rule.
+//! Cost: a comparison of the patterns of each connection with the patterns of its rule.
 
 use super::mqtt::MqttSessionId;
 use super::names::NameUser;
@@ -43,7 +43,7 @@ pub struct BrokerSettings {
     pub tokens: Option<Tokens>,
 }
 
-/// Settings to which the broker can change now.
+/// Settings that have been checked: the broker can put them in force now.
 #[derive(Debug)]
 pub struct CheckedSettings {
     classes: Option<(ClassChange, Rate)>,
@@ -87,8 +87,8 @@ impl Broker {
         Ok(CheckedSettings { classes, permissions, tokens })
     }
 
-    /// Puts settings in force, and ends the connections of clients whose new rights do not allow what they
-    /// do.
+    /// Puts settings in force, and ends the connections of clients whose new rights do not cover their
+    /// present use.
     pub fn reload(
         &mut self,
         now: Instant,

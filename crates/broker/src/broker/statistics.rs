@@ -34,7 +34,7 @@ impl Broker {
         self.statistics_seen_by(now, None)
     }
 
-    /// Returns whether rules say what each client may do and see.
+    /// Returns whether rules limit the actions and the view of each client.
     #[must_use]
     pub fn has_permissions(&self) -> bool {
         self.access.permissions.is_some()

@@ -12,7 +12,7 @@
 //! another one's broker.
 //!
 //! **Once.** An event is identified by the run of its first broker, its supplier there, its topic and its
-//! number. The receiver passes an event on if its number is above the last one of the same supplier and
+//! number. The receiver passes an event on if its number is above the last number of the same supplier and
 //! topic. A second copy is a duplicate, whatever its route.
 //!
 //! **Gaps.** The receiver publishes the event under its original number. So the receiving broker's channel

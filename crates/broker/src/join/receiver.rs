@@ -11,16 +11,16 @@ use unisono_linux::clock::{Duration, Instant};
 /// on 1024 topics. Beyond that, the pair that was silent longest is dropped.
 pub const MAX_STREAMS: usize = 1000;
 
-/// How long the streams of a departed host are remembered. If it comes back in time, its streams continue,
-/// and consumers get notices of the missed events; zenoh notices a pulled cable within 10 s.
+/// The streams of a departed host are remembered for this long. If the host comes back in time, its streams
+/// continue, and consumers get notices of the missed events; zenoh notices a pulled cable within 10 s.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of remembered streams whose supplier has left; also limited by [`RECONNECT_TIMEOUT`]. They
 /// identify copies that come by a slower route. As many as a sender remembers.
 const MAX_LEFT: usize = 4096;
 
-/// How many consecutive numbers of a stream, up to the last one, a receiver tracks: the bits of one word.
-/// Chosen, not measured.
+/// The number of consecutive numbers of a stream, up to the last one, that a receiver tracks: the bits of one
+/// word. Chosen, not measured.
 const REMEMBERED: u64 = 64;
 
 /// A supplier of another host on one topic, as this receiver numbers it.
@@ -224,7 +224,7 @@ impl JoinReceiver {
         let displaced = if self.streams.len() >= self.most { self.displace() } else { None };
         self.numbers = self.numbers.wrapping_add(1);
         let number = JoinStream(self.numbers);
-        // numbers below the first one that comes are not expected, and count as seen
+        // numbers below the first number that comes are not expected, and count as seen
         self.streams.insert(key, StreamState { number, last: sequence, came: u64::MAX, last_arrival });
         (displaced, Some(number))
     }

@@ -42,8 +42,7 @@ pub struct JoinClass {
     /// Topics excluded from `topics`.
     pub except: Vec<TopicPattern>,
     pub priority: JoinPriority,
-    /// The class of the broker's policy by which the broker schedules the deliveries to this join. `None`:
-    /// the default class.
+    /// The class of the broker's policy for the deliveries to this join. `None`: the default class.
     pub broker_class: Option<String>,
     pub queue_events: usize,
     pub queue_bytes: usize,

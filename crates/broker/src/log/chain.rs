@@ -96,7 +96,7 @@ impl FoundSegment {
 
 impl EventLog {
     /// Returns a chain for a new owner: a chain without events, preferably one without an owner, otherwise
-    /// the one that has had its owner for longest.
+    /// the chain that has had its owner for longest.
     fn free_chain(&self) -> Option<ChainNumber> {
         if self.chains_are_full {
             return None;

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The directory of the files of named consumers, inside that of the log.
+/// The directory of the files of named consumers, inside the log's directory.
 pub(super) const CONSUMERS: &str = "consumers";
 /// The longest name of a consumer, in bytes. It names a file, and Linux allows 255 bytes for that
 /// (`NAME_MAX`); the shorter limit leaves room in tables. Chosen, not measured.

@@ -24,7 +24,7 @@
 //! **Damage.** When a log is opened, a torn record behind its last whole event is cut off. Damaged bytes in
 //! front of whole events stay in the file; [`EventLog::damage`] lists them, and readers continue behind them.
 //! Positions of events that a power failure has taken are not assigned again if a consumer or a session has
-//! them: it would take a later event for one that it has had.
+//! them: the consumer or session would take a later event for an event that it has had.
 //!
 //! Cost: one `pwrite` for each event. Opening a log reads all of it once. Reading order of the files:
 //! `record.rs`, `segment.rs`, and then this file.

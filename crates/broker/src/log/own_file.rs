@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use unisono_linux::private_directory::belongs_to_no_stranger;
 
-/// Opens a file. Fails with `ELOOP` for a link, and with `InvalidInput` for what is no regular file.
+/// Opens a file. Fails with `ELOOP` for a link, and with `InvalidInput` for other files that are not regular.
 pub(super) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     // opening a pipe would block
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;

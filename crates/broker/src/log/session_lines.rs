@@ -172,7 +172,7 @@ impl SavedSession {
     /// first line is missing.
     ///
     /// # Errors
-    /// The number of the first unreadable line, and what is wrong with it.
+    /// The number of the first unreadable line, and its error.
     pub fn read(text: &[u8]) -> Result<Option<(Self, usize)>, (usize, String)> {
         let mut session: Option<Self> = None;
         let mut whole = 0;
@@ -283,7 +283,8 @@ impl SavedSession {
         flights.chain(waiting).chain([self.head.next]).min().unwrap_or(self.head.next)
     }
 
-    /// Returns the highest position that the session takes for done, or for that of an earlier event.
+    /// Returns the highest position that the session knows: the position of a message that is done or in
+    /// flight, or of an event before the session's queues.
     pub(super) fn last(&self) -> u64 {
         let done = self.finished.iter().map(|(_, position)| *position);
         let before = self.emptied.into_iter().chain(self.subscriptions.values().map(|own| own.from));

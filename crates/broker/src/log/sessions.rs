@@ -32,7 +32,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-/// The folder of the sessions' files, inside that of the log.
+/// The folder of the sessions' files, inside the log's folder.
 pub(super) const SESSIONS: &str = "sessions";
 /// The number of bytes by which a file may exceed twice its size after the last rewrite, so that the file of
 /// a session with few subscriptions is rewritten once in some thousand messages. Chosen by this argument, not

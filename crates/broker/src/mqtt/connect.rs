@@ -5,7 +5,8 @@ use super::reply::AnswerTerms;
 use super::terms::{MqttFault, MqttQos, MqttVersion};
 use mqtt_protocol_core::mqtt::packet::{Properties, Property, PropertyId};
 
-/// The message to publish when a connection ends without a DISCONNECT, or with one that asks for the will.
+/// The message to publish when a connection ends without a DISCONNECT, or with a DISCONNECT that asks for the
+/// will.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LastWill {
     pub(crate) topic: String,

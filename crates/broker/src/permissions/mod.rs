@@ -341,12 +341,14 @@ impl AccessControl {
         error.to_string()
     }
 
-    /// Returns the end of a refusal's text: what the client's rule lets it publish, if there are rules.
+    /// Returns the end of a refusal's text: the topics that the client's rule lets it publish on, if there
+    /// are rules.
     pub(crate) fn publish_rule(&self, grant: &ClientGrant) -> String {
         self.rule(&grant.publish)
     }
 
-    /// Returns the end of a refusal's text: what the client's rule lets it subscribe to, if there are rules.
+    /// Returns the end of a refusal's text: the topics that the client's rule lets it subscribe to, if there
+    /// are rules.
     pub(crate) fn subscribe_rule(&self, grant: &ClientGrant) -> String {
         self.rule(&grant.subscribe)
     }

@@ -30,7 +30,7 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, PermissionsError> {
 }
 
 /// Adds to an error about an unknown key, which lists the known ones between backquotes, the key that was
-/// probably meant, or how a file of rules says what is for all others.
+/// probably meant, or the form of a rule for all other clients.
 fn with_nearest_key(what: &str) -> String {
     let mut quoted = what.split('`').skip(1).step_by(2);
     match (what.starts_with("unknown field"), quoted.next()) {
@@ -49,7 +49,8 @@ fn with_nearest_key(what: &str) -> String {
 /// Maximum number of known names in an error.
 const MAX_LISTED: usize = 16;
 
-/// Says what to write in place of an unknown name: the similar one among the known names, or one of them all.
+/// Returns the remedy for an unknown name: the similar name among the known names, or a list of all known
+/// names.
 pub(super) fn in_place_of(unknown: &str, kind: &str, known: &[&str]) -> String {
     if let Some(meant) = nearest(unknown, known.iter().copied()) {
         return format!("did you mean `{meant}`?");
@@ -101,7 +102,8 @@ impl Permissions {
     /// The text is not a valid file of rules.
     pub fn parse(text: &str, user: &dyn Fn(&str) -> Option<u32>) -> Result<Self, PermissionsError> {
         let written: WrittenPermissions = read(text)?;
-        // a file that a full disk or an editor has cut would lock out everybody, also the one who mends it
+        // a file that a full disk or an editor has cut would lock out all clients, also the operator who
+        // mends it
         if written.allow.is_empty() {
             let what = "there is no rule, so nobody could connect; write at least one [[allow]]";
             return Err(PermissionsError { at: Position::at_offset(text, 0), what: what.to_owned() });

@@ -6,7 +6,7 @@
 //! program count as gone. Meanwhile no frame is sent to the program: its events stay in its inboxes.
 //!
 //! Cost: an ended connection holds its place among the clients, and at most the bytes that its transport had
-//! taken; a full inbox that nobody reads holds both as long as it blocks other suppliers.
+//! taken; a full inbox that no program reads holds both as long as it blocks other suppliers.
 
 use super::Server;
 use crate::task::ClientId;

@@ -76,7 +76,7 @@ impl Server {
     }
 
     /// Listens at the sockets of the service manager that no listener has used, for programs that speak the
-    /// broker's own frames. Closes those of a predecessor; returns their addresses.
+    /// broker's own frames. Closes the sockets of a predecessor; returns their addresses.
     ///
     /// # Errors
     /// A socket of the service manager is not a listening socket, or the kernel refuses to wait for it.

@@ -1,8 +1,8 @@
 //! Connections that the broker has ended, and whose programs may still be sending.
 //!
 //! The kernel answers bytes that come to a closed TCP socket with a reset, and so does the close of a socket
-//! with unread bytes. A program that gets a reset loses what it has not read yet: the frame with the reason.
-//! So the broker reads and drops the bytes of such a connection until its program has closed it, for at most
+//! with unread bytes. A program that gets a reset loses its unread bytes: the frame with the reason. So the
+//! broker reads and drops the bytes of such a connection until its program has closed it, for at most
 //! [`LINGER_TIMEOUT`].
 //!
 //! Cost: a descriptor for each connection, at most [`MAX_LINGERING`].
@@ -16,8 +16,8 @@ use unisono_linux::clock::{Duration, Instant};
 
 /// The tag of these connections in epoll.
 pub(super) const LINGERING: u64 = 16 << 32;
-/// A program that has a reason to wait for closes its end at once; one that goes on sending needs about as
-/// long as the largest frame takes on a slow network. Chosen, not measured.
+/// A program that has a reason to wait for closes its end at once; a program that goes on sending needs about
+/// as long as the largest frame takes on a slow network. Chosen, not measured.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Programs that are sent away again and again cannot take all descriptors. Chosen, not measured.
 const MAX_LINGERING: usize = 64;

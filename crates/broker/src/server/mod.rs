@@ -181,7 +181,7 @@ impl Server {
         Arc::clone(&self.window)
     }
 
-    /// Returns whether rules say what each client may do and see.
+    /// Returns whether rules limit the actions and the view of each client.
     #[must_use]
     pub fn has_permissions(&self) -> bool {
         self.broker.has_permissions()

@@ -29,7 +29,7 @@ pub enum ServeEnd {
 /// The state of a hand-over.
 #[derive(Debug, Default)]
 pub(super) struct HandOver {
-    /// Sockets that are passed beside those of the listeners.
+    /// Sockets that are passed beside the listeners' sockets.
     others: Vec<OwnedFd>,
     /// The program that has got the sockets.
     successor: Option<ClientId>,
@@ -46,7 +46,7 @@ enum SuccessorState {
 }
 
 impl Server {
-    /// Hands over this socket too, beside those of the listeners.
+    /// Hands over this socket too, beside the listeners' sockets.
     pub fn hand_over_too(&mut self, socket: OwnedFd) {
         self.hand_over.others.push(socket);
     }

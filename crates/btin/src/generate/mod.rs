@@ -153,7 +153,7 @@ pub fn generate(options: &NetworkOptions) -> Result<NetworkFile, GenerateError> 
     Ok(topology)
 }
 
-/// Returns the number of links in the network, and whether they are only those of the bare tree.
+/// Returns the number of links in the network, and whether these are only the links of the bare tree.
 fn link_count(options: &NetworkOptions) -> Result<(usize, bool), GenerateError> {
     let NetworkOptions { switches, ports, nodes, connectivity, members, .. } = *options;
     if switches == 0 {

@@ -19,10 +19,10 @@
 //!
 //! [`Certainty`] states the limits of the proof: the least possible height of a tree, and the number of roots
 //! that may be better. Two kinds of networks leave a gap: networks that look nearly the same from every
-//! switch without being symmetric (a torus with one additional link, or one that is numbered at random: every
-//! switch has a different furthest member, and only a search from that member would show the distance), and
-//! groups with members at only some switches. The choice never depends on elapsed time or on the number of
-//! threads, so that every member computes the same tree.
+//! switch without being symmetric (a torus with one additional link, or a torus that is numbered at random:
+//! every switch has a different furthest member, and only a search from that member would show the distance),
+//! and groups with members at only some switches. The choice never depends on elapsed time or on the number
+//! of threads, so that every member computes the same tree.
 //!
 //! Cost: at most [`SEARCHES`] searches of the network, or [`ALWAYS`] edge visits if that is more, and one
 //! walk.

@@ -80,7 +80,7 @@ pub enum Ties {
     #[default]
     Exact,
     /// Member switches first, then the lowest number. This takes as long as a few dozen searches;
-    /// [`Certainty`] states what is not proved.
+    /// [`Certainty`] states the gaps of the proof.
     Fast,
 }
 

@@ -13,8 +13,8 @@ use super::words::{ATTRIBUTES, RoleWords, VertexKind, VertexRole};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordMeaning {
     Role(VertexKind),
-    /// The word *node* in an attribute other than `role` that names no switch, or that has values which are
-    /// not roles.
+    /// The word *node* in an attribute other than `role` that names no switch, or that has other values than
+    /// roles.
     Doubtful,
     Nothing,
 }

@@ -18,7 +18,7 @@ pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
     root.join(cgroup.trim_start_matches('/'))
 }
 
-/// Returns whether a control group is one of those that Unisono makes itself, for `unisono queue run`.
+/// Returns whether a control group is Unisono's own, made for `unisono queue run`.
 pub(crate) fn is_ours(cgroup: &str) -> bool {
     cgroup.strip_prefix("/unisono/").is_some_and(|below| !below.is_empty())
 }

@@ -10,7 +10,7 @@ pub fn keeper_of(device: &str) -> Result<Option<Running>, Error> {
     Ok(running()?.into_iter().find(|running| running.device.as_deref() == Some(device)))
 }
 
-/// A change from the process that kept the previous shares to one that keeps the new shares.
+/// A change from the process that kept the previous shares to a process that keeps the new shares.
 pub struct KeeperSwitch<'a> {
     device: &'a str,
     before: Option<Running>,

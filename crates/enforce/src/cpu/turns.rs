@@ -20,11 +20,11 @@
 
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Wants};
 
-/// After this many turns of a group that seems to want little, in which it only paid its debt, its next turn
-/// is a whole one. Without whole turns, a group of one busy thread beside a free group of many threads would
-/// look like a sleeping group, because the kernel gives it just as little time. A group that really sleeps
-/// wastes at most one of its turns in 17 (6 %); with 32 turns instead of 16, a busy group would be detected
-/// half as fast. Chosen by this argument, and checked by the simulation in the tests below.
+/// If a group that seems to want little only pays its debt in this many turns, its next turn is a whole one.
+/// Without whole turns, a group of one busy thread beside a free group of many threads would look like a
+/// sleeping group, because the kernel gives it just as little time. A group that really sleeps wastes at most
+/// one of its turns in 17 (6 %); with 32 turns instead of 16, a busy group would be detected half as fast.
+/// Chosen by this argument, and checked by the simulation in the tests below.
 const ASK: u32 = 16;
 
 type Micros = u64;

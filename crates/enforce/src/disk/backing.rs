@@ -64,7 +64,7 @@ pub(super) struct Transfer {
     data: Vec<u8>,
 }
 
-/// Whether the step that was executed was the last one of its request.
+/// Whether the executed step was the last step of its request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TransferProgress {
     More,

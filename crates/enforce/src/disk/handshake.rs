@@ -20,7 +20,7 @@ use unisono_fairqueue::ClassId;
 const MAX_OPTION: u32 = 8192;
 /// The most options of a client; nbdinfo --list asks twice for each export.
 const MAX_OPTIONS: usize = 4096;
-/// The length at which a client's requests cost least: a page of memory.
+/// The cheapest length of a client's requests: a page of memory.
 const PREFERRED_BLOCK: u32 = 4096;
 
 const NBD_MAGIC: &[u8; 8] = b"NBDMAGIC";
@@ -42,7 +42,7 @@ const REPLY_ACK: u32 = 1;
 const REPLY_SERVER: u32 = 2;
 const REPLY_INFO: u32 = 3;
 const REPLY_FIGURES: u32 = OPTION_FIGURES;
-/// The longest reply with counters that is read: those of 65,536 classes with a kilobyte each.
+/// The longest reply with counters that is read: 65,536 classes with a kilobyte each.
 const MAX_FIGURES: u32 = 64 << 20;
 
 const INFO_EXPORT: u16 = 0;

@@ -50,7 +50,7 @@ pub(super) struct DiskReply {
     pub(super) cookie: u64,
     /// The bytes of a read.
     pub(super) result: Result<Vec<u8>, NbdError>,
-    /// The bytes with which the request counts in its connection's window.
+    /// The request's bytes in its connection's window.
     pub(super) held: u32,
 }
 

@@ -238,7 +238,7 @@ impl DiskServer {
     }
 }
 
-/// The socket on which the server listens. Dropping it removes its file.
+/// The server's listening socket. Dropping it removes its file.
 struct ServedSocket {
     listener: UnixListener,
     name: SocketName,

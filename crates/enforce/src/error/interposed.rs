@@ -45,7 +45,7 @@ pub enum Error {
     )]
     Worker {
         device: String,
-        /// What the process did, such as `could not begin: ...`.
+        /// The failure of the process in words, such as `could not begin: ...`.
         what: String,
     },
     #[error("the queue at {device} refuses: {why}")]

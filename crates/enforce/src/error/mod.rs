@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{at}: {what}")]
     NotHere {
         at: Position,
-        /// What is missing, and the remedy.
+        /// The missing object, and the remedy.
         what: String,
     },
     /// This backend cannot enforce the policy; the text names a backend that can.

@@ -2,8 +2,8 @@
 //!
 //! The control group and the priority of a frame's socket, and the packet's mark, are known only inside the
 //! kernel. The program at the device's egress ([`super::redirect`]) encodes them as a number in a VLAN tag;
-//! this module reads the tag and removes it. The number has 16 bits, which is enough because it distinguishes
-//! only the control groups, priorities and marks that the policy names:
+//! this module reads the tag and removes it. 16 bits suffice, because the number distinguishes only the
+//! control groups, priorities and marks that the policy names:
 //!
 //! ```text
 //! number = (group * (priorities + 1) + priority) * (marks + 1) + mark       0: none of the named ones

@@ -158,7 +158,7 @@ impl Interposed {
         Self { options, requested_options, server: Some(server), notes: Vec::new() }
     }
 
-    /// Returns a backend that begins a queue with exactly these options, those of an earlier queue.
+    /// Returns a backend that begins a queue with exactly these options of an earlier queue.
     pub(crate) fn with_options(options: Options, server: ServerCommand) -> Self {
         Self {
             options,
@@ -369,8 +369,8 @@ impl Backend for Interposed {
         .into())
     }
 
-    /// Returns whether the policy in force has to end: if it is another backend's, or if the options of the
-    /// running queue are not those that the user asked for. Also sets this backend's options to those of the
+    /// Returns whether the policy in force has to end: if it is another backend's, or if the user asked for
+    /// other options than the running queue has. Also sets this backend's options to the options of the
     /// running queue, changed as the user asked.
     fn conflicts_with(&mut self, in_force: &Record<serde_json::Value>) -> bool {
         if in_force.backend != INTERPOSED_BACKEND {

@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use unisono_fairqueue::{Policy, TermsChange};
 use unisono_linux::timer::Sleeper;
 
-/// What the worker's thread has to do for a request.
+/// The task of the worker's thread for a request.
 pub(super) enum WorkerOrder {
     Live,
     Change(Box<EngineChange>, Named),

@@ -9,8 +9,8 @@
 //! The guard reads the kernel's list of connections every second while hosts take turns in a class, and sends
 //! it to the worker if it has changed. Until then, and for protocols without ports, the packets of a new
 //! connection count as packets of the address that they carry. A kernel that tracks no connections translates
-//! no addresses; one that does not list them (`CONFIG_NF_CONNTRACK_PROCFS`) gives the same result as if it
-//! translated none.
+//! no addresses. A kernel that does not list its connections (`CONFIG_NF_CONNTRACK_PROCFS`) gives the same
+//! result as if it translated no addresses.
 //!
 //! Cost: about a microsecond a connection, every second, in the guard. Reference:
 //! Documentation/networking/nf_conntrack-sysctl.rst; net/netfilter/nf_conntrack_standalone.c.

@@ -249,7 +249,7 @@ impl Journal {
         &self.path
     }
 
-    /// Returns the name under which this journal is kept while another backend comes into force.
+    /// Returns this journal's name while another backend comes into force.
     pub(crate) fn pending(&self) -> Self {
         Self { path: self.path.with_extension(PENDING) }
     }

@@ -12,7 +12,7 @@ use unisono_linux::undo::Author;
 pub(super) const FORMAT: &str = "unisono-queue-1";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What a record says of a policy without the policy itself: the first line of a journal.
+/// A record without the policy itself: the first line of a journal.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RecordHeader {
     pub(super) format: String,

@@ -51,7 +51,8 @@ pub(super) fn make_own(policy: &Policy) -> Result<(), Error> {
 }
 
 /// Returns the positions of the control groups of a policy. Fails if a group does not exist, unless `known`
-/// has its last number, or the group is one of ours, which are made when the policy is applied.
+/// has its last number, or the group is one of ours, because Unisono makes its own groups when the policy is
+/// applied.
 pub(super) fn group_positions(
     policy: &Policy,
     senders: &SenderNumbers,

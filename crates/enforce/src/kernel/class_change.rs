@@ -8,9 +8,9 @@
 //!                   +-- killed: nothing has changed
 //! ```
 //! The kernel first, then the record: a class whose record is behind still sends by the terms that the last
-//! command gave it, while a record that is ahead would say of a class what it does not do. The next change
-//! and the next `apply` compare with the classes of the kernel, not with the record, so both repair it. The
-//! record is never in the phase `Changing`, because then the next command would end the whole policy.
+//! command gave it, while a record that is ahead would list terms that the class does not have yet. The next
+//! change and the next `apply` compare with the classes of the kernel, not with the record, so both repair
+//! it. The record is never in the phase `Changing`, because then the next command would end the whole policy.
 //!
 //! Cost: the kernel describes all classes of the device (some microseconds each), and the record is written
 //! anew. The classifier and all other classes stay as they are.
@@ -51,7 +51,8 @@ pub(super) fn change(kernel: &mut Kernel, change: &TermsChange) -> Result<ClassT
     Ok(changed.terms())
 }
 
-/// Returns the requests from the present classes to those of a policy whose tree is that of the record.
+/// Returns the requests that change the present classes into the classes of a policy. The policy has the tree
+/// of the record.
 fn requests(
     kernel: &Kernel,
     host: &mut HostDevice,

@@ -8,7 +8,7 @@ use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
 use unisono_linux::clock::Instant;
 use unisono_linux::netlink::htb::HtbStatistics;
 
-/// Returns the figures of all classes. Those that the kernel keeps only at leaves are summed up for the
+/// Returns the figures of all classes. Figures that the kernel keeps only at leaves are summed up for the
 /// classes above.
 pub(super) fn live(
     side: &LinkSide,

@@ -14,11 +14,11 @@ use unisono_linux::netlink::Refused;
 use unisono_linux::netlink::htb::{self, ByteRate, HtbClass};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 
-/// The part by which a class's guaranteed rate may deviate from the policy. Chosen, not measured: as much as
-/// the shares of the kernel's classes deviate anyway.
+/// The maximum relative deviation of a class's guaranteed rate from the policy. Chosen, not measured: as much
+/// as the shares of the kernel's classes deviate anyway.
 const MAX_RATE_DEVIATION: f64 = 1e-3;
-/// The part by which a class's turn may deviate. A turn ends with a whole packet, so it is less exact than a
-/// rate. Chosen, not measured.
+/// The maximum relative deviation of a class's turn. A turn ends with a whole packet, so it is less exact
+/// than a rate. Chosen, not measured.
 const MAX_QUANTUM_DEVIATION: f64 = 1e-2;
 
 /// The classes of a device and the disciplines of its leaves, by class number.

@@ -7,10 +7,10 @@
 //!      +------- remove IFB <-- remove clsact if unused <-- remove filter <------+  cleared, failed, killed
 //! ```
 //! The filter is the last step of a start and the first step of an end, because a packet that is redirected
-//! to a missing device, or to one that is down, is lost. The IFB's number is the device's number plus 2^30.
-//! The kernel itself gives no other device such a number, because it numbers devices upward from 1. So the
-//! journal need not contain the IFB's number: a process that finds the journal of a killed process knows
-//! which IFB to remove.
+//! to a device that is missing or down is lost. The IFB's number is the device's number plus 2^30. The kernel
+//! itself gives no other device such a number, because it numbers devices upward from 1. So the journal need
+//! not contain the IFB's number: a process that finds the journal of a killed process knows which IFB to
+//! remove.
 //!
 //! Differences from a policy for packets that a device sends: the packets have crossed the link already, so
 //! only senders that react to drops slow down; the receiving process is not known yet; packets that the
@@ -120,8 +120,8 @@ pub(super) fn attach_filter(host: &HostDevice) -> Vec<(OnRefusal, NetlinkRequest
     ]
 }
 
-/// Makes the last request: attaches the filter behind those of other programs. Packets skip all filters when
-/// they return from the IFB, so a filter behind ours would never see them.
+/// Makes the last request: attaches the filter behind the filters of other programs. Packets skip all filters
+/// when they return from the IFB, so a filter behind ours would never see them.
 pub(super) fn redirect(host: &mut HostDevice, redirect_all: &ClassifierProgram) -> Result<(), Refused> {
     let device = host.link.index;
     let preference = filter::our_preference(&mut host.socket, device, TrafficHook::Ingress)?;

@@ -268,8 +268,8 @@ impl Kernel {
         })
     }
 
-    /// Attaches the classifier again if control groups of the policy were made anew since, as that of a
-    /// service that was started again: the kernel gives them other numbers.
+    /// Attaches the classifier again if control groups of the policy were made anew since, such as the group
+    /// of a restarted service: the kernel gives them other numbers.
     fn follow_groups(
         &mut self,
         host: &mut HostDevice,

@@ -124,8 +124,8 @@ pub(super) fn root_qdisc(socket: &mut NetlinkSocket, device: &str, index: Index)
     Ok(Root::Theirs(Some(root)))
 }
 
-/// Restores the discipline of a device in place of ours. Its number may be that of a leaf of ours, which is
-/// removed then.
+/// Restores the discipline of a device in place of ours. If a leaf of ours has the number of that discipline,
+/// removes the leaf, too.
 pub(super) fn restore(socket: &mut NetlinkSocket, root: Option<&Qdisc>, index: Index) -> Result<(), Refused> {
     let Some(root) = root else { return socket.run(&[qdisc::remove_root(index)]) };
     match socket.run(&[qdisc::make(index, root)]) {

@@ -139,7 +139,7 @@ pub(crate) trait KernelBackend {
     /// Restores the device as it was before the policy of a record.
     fn restore(&mut self, host: &mut HostDevice, record: &Record<Self::Before>) -> Result<(), Error>;
 
-    /// Restores what a policy changed outside its device, because the device itself is gone.
+    /// Restores the state that a policy changed outside its device, because the device itself is gone.
     fn restore_outside_device(&mut self, record: &Record<Self::Before>) -> Result<(), Error>;
 
     /// Reads the record of a policy of this backend. Fails if the policy is of another backend.

@@ -7,7 +7,7 @@
 //! ```
 //! The kernel stores the list of leaves at the sockets ([`socket_leaves`]), so a later process finds there
 //! all leaves that a killed process has made. The rates and turns of a class's leaves are computed from that
-//! list, as those of the classes are computed from the policy.
+//! list, as the rates and turns of the classes are computed from the policy.
 //!
 //! Cost: a request changes the other leaves of its class, about 10 us each.
 
@@ -356,7 +356,7 @@ impl Kernel {
         self.set_plan(&mut held, &[], &mut None)
     }
 
-    /// Sets the classes that differ from those that are `applied`.
+    /// Sets the classes that differ from the `applied` plan.
     fn set_plan(
         &self,
         held: &mut HeldPolicy,

@@ -136,7 +136,8 @@ fn remove(socket: &mut NetlinkSocket, requests: &[NetlinkRequest]) -> Result<(),
     }
 }
 
-/// Converts a refusal into the error that says what the kernel lacks, if it lacks HTB or the BPF classifier.
+/// Converts a refusal into the error that names the missing part of the kernel, if that is HTB or the BPF
+/// classifier.
 fn htb_unsupported(refused: Refused) -> Error {
     if refused.errno != ENOENT {
         return Error::Refused(refused);

@@ -5,9 +5,9 @@
 //! [`TIMEOUT`] and [`MAX_REQUEST`] bytes. Writing the answer may take [`TIMEOUT`] again in all, however
 //! slowly the client reads. Each connection is closed after one answer. When all places are taken, the
 //! connection that has waited longest without having sent a complete request loses its place. So silent or
-//! slow clients delay no other client, hold little memory, and keep nobody out. There is no password: whoever
-//! can connect can read. So listen at a loopback address, or at a Unix socket, to which only its owner and
-//! root can connect.
+//! slow clients delay no other client, hold little memory, and keep nobody out. There is no password: every
+//! program that can connect can read. So listen at a loopback address, or at a Unix socket, to which only its
+//! owner and root can connect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +33,7 @@ const MAX_CONNECTIONS: usize = 16;
 /// The time limit for a request to arrive, and again for its answer to be written. Monitoring programs give
 /// up after 10 s by default.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest request in bytes; that of a monitoring program has some hundred.
+/// The longest request in bytes; a monitoring program's request has some hundred.
 const MAX_REQUEST: usize = 8192;
 /// The interval at which `is_over` is called.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

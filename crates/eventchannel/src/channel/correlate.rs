@@ -19,7 +19,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// oldest chain of events is given up.
     ///
     /// The delivery of a correlation is the delivery of the event that completed it, with this event's
-    /// deadline and criticality. Its subscription is that of the lowest part that the event matched.
+    /// deadline and criticality. Its subscription is the subscription of the lowest part that the event
+    /// matched.
     ///
     /// # Errors
     /// The consumer does not exist, there are no parts or too many, or an existing topic or offer does not

@@ -85,7 +85,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Returns the next delivery if it is another event for `consumer`, which got the last one. The event
     /// must come without a notice and need no acknowledgement, and its inbox must come before all others. The
-    /// result is the same as that of [`next`](Self::next), but takes fewer instructions. `None`: nothing has
+    /// result equals the result of [`next`](Self::next), but takes fewer instructions. `None`: nothing has
     /// changed, and the caller calls [`next`](Self::next) instead.
     pub fn next_to_same(&mut self, now: Instant, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
         let &Underway { inbox, worst, due } = self.underway.as_ref()?;

@@ -39,8 +39,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Adds to a consumer's counters the events of a topic that it received from suppliers directly, and
-    /// those that were lost on the way.
+    /// Adds to a consumer's counters the events of a topic that it received from suppliers directly, and the
+    /// events that were lost on the way.
     pub fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counted: InboxCounters) {
         let inbox = self.consumers.get(&consumer).map(|member| member.inbox);
         let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) else { return };

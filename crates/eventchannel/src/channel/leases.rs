@@ -40,7 +40,7 @@ pub(super) struct Lease {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TimerSpec {
     /// A tick in each period; the first one is due a period from now. Ticks that could not be delivered in
-    /// time are delivered late, each once, except those that are dropped because too many notices wait.
+    /// time are delivered late, each once, except ticks that are dropped because too many notices wait.
     Every(Duration),
     /// A notice when no event has matched for this long, and again after each further period of silence.
     Silence(Duration),
@@ -148,7 +148,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Renews the lease of a consumer. Nothing else renews it: deliveries are no sign of life, because a dead
-    /// consumer looks like a paused one that has not acknowledged them.
+    /// consumer looks like a paused consumer that has not acknowledged them.
     pub fn renew_consumer(&mut self, now: Instant, consumer: ConsumerId) {
         if let Some(lease) = self.leases.get_mut(&consumer) {
             lease.renewed = now;

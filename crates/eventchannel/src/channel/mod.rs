@@ -203,7 +203,8 @@ struct Destined {
 #[derive(Debug)]
 struct CorrelationState<P> {
     inbox: InboxId,
-    /// The consumers that made the correlation; in a group, each one that asked for the same correlation.
+    /// The consumers that made the correlation; in a group, each consumer that asked for the same
+    /// correlation.
     by: Vec<ConsumerId>,
     correlator: Correlator<P>,
     parts: Vec<SubscriptionId>,

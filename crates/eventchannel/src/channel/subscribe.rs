@@ -49,7 +49,7 @@ fn resources(interests: &[Interest]) -> [(TenantResource, usize); 3] {
 
 impl<P: EventPayload> EventChannel<P> {
     /// Adds a subscription for a consumer or its group. The events that the topics keep are delivered first,
-    /// except those for which another subscription of the inbox asks.
+    /// except events that another subscription of the inbox asks for.
     ///
     /// # Errors
     /// The consumer does not exist, a topic that the interest names does not meet the consumer's request, or

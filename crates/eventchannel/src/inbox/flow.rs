@@ -1,5 +1,5 @@
-//! The waiting events of one supplier on one topic (a *flow*): their number, and the turns of those that must
-//! stay in order.
+//! The waiting events of one supplier on one topic (a *flow*): their number, and the turns of events that
+//! must stay in order.
 
 use super::ascending::AscendingQueue;
 use super::{DueTurn, InboxQueue};

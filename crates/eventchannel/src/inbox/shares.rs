@@ -15,9 +15,9 @@
 //! empty, all tags are dropped. The scheduler of `unisono-fairqueue` does the same for the classes of a
 //! policy; suppliers come and go with each connection, so this module keeps them in a map.
 //!
-//! Cost: a few operations logarithmic in the number of suppliers, in addition to those of [`WaitingParcels`].
-//! When not to use it: if the deadlines of several suppliers have to be met together. Then the earliest
-//! deadline of all has to come first, as without shares.
+//! Cost: a few operations logarithmic in the number of suppliers, in addition to the operations of
+//! [`WaitingParcels`]. When not to use it: if the deadlines of several suppliers have to be met together.
+//! Then the earliest deadline of all has to come first, as without shares.
 //!
 //! Reference: Goyal, Vin, Cheng, "Start-time fair queuing" (SIGCOMM 1996); for the queue, McKenney,
 //! "Stochastic fairness queueing" (INFOCOM 1990), section 3: the longest queue loses.

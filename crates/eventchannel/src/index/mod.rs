@@ -57,7 +57,7 @@ impl ExceptedTopics {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Interest {
     pub pattern: TopicPattern,
-    /// Topics of the pattern for which the subscription does not ask.
+    /// Topics of the pattern that the subscription excludes.
     pub except: Arc<[ExceptedTopics]>,
     /// The name of a type: topics of another type, or without a type, do not match. `None`: any type matches.
     pub event_type: Option<Arc<str>>,
@@ -170,7 +170,7 @@ impl IndexedPattern {
     }
 }
 
-/// An index of subscriptions, which finds those that an event matches.
+/// An index of subscriptions, to find the subscriptions that an event matches.
 #[derive(Debug, Default)]
 pub struct SubscriptionIndex {
     trie: PatternTrie,

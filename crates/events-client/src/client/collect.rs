@@ -79,8 +79,8 @@ impl Client {
         let Some(reading) = self.direct.readings.iter_mut().rfind(is_theirs) else { return Some(event) };
         let (link, begun) = (reading.of.link, std::mem::replace(&mut reading.begun, true));
         if !begun {
-            // the times of publication do not show the order, because the broker has set those of the events
-            // that came through it
+            // the times of publication do not show the order, because the broker has set the times of the
+            // events that came through it
             self.empty_rings_before(link);
         }
         if let Some(reading) = self.direct.readings.iter_mut().rfind(|reading| reading.of.link == link) {
@@ -184,7 +184,7 @@ impl Client {
             }
             self.direct.since_frames += 1;
             let frames = self.direct.since_frames >= TURN;
-            // an event from the broker may be due before those that wait here
+            // an event from the broker may be due before the events that wait here
             let sorts = || self.direct.readings.iter().any(DirectReading::sorts);
             if self.transport.has_come() == Some(true) && sorts() {
                 self.take_frame()?;

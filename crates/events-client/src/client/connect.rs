@@ -15,9 +15,9 @@ use unisono_events_wire::transport::{FrameTransport, StreamTransport, TransportE
 use unisono_events_wire::{TlsAddress, check_owner};
 use unisono_linux::{read, socket, tcp};
 
-/// The size of the receive buffer for a near broker: that of a Unix socket's buffer. An event with an earlier
-/// deadline cannot overtake the unread bytes in it. By default, the kernel enlarges the buffer of a program
-/// that reads fast to megabytes, and these fill when the program becomes slow.
+/// The size of the receive buffer for a near broker: as large as a Unix socket's buffer. An event with an
+/// earlier deadline cannot overtake the unread bytes in it. By default, the kernel enlarges the buffer of a
+/// program that reads fast to megabytes, and these fill when the program becomes slow.
 const UNREAD: usize = 128 << 10;
 /// A broker is near if a round trip takes less than this: [`UNREAD`] bytes per round trip are then at least 1
 /// Gbit/s. For longer round trips the kernel adapts the buffer to the bandwidth-delay product.

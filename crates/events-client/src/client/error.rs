@@ -79,7 +79,7 @@ pub enum Error {
         "the broker is gone ({0}), and with it events that it had neither delivered nor logged; connect again"
     )]
     Broken(TransportError),
-    /// This process is a forked child of the one that connected.
+    /// This process is a forked child of the process that connected.
     #[error("the connection belongs to the parent of this forked process; connect anew")]
     Forked,
     /// The connection broke before the answer. The client connects again.

@@ -325,8 +325,8 @@ impl Client {
             deadline if self.terms.same_clock || deadline == NO_DEADLINE => PublishDeadline::At(deadline),
             deadline => {
                 let now = clock::now();
-                // a broker with another clock could not distinguish an overdue event from one that is due at
-                // once
+                // a broker with another clock could not distinguish an overdue event from an event that is
+                // due at once
                 if deadline < now {
                     let error = PublishError::PastDeadline { by: now - deadline };
                     self.refuse(number, token, error.to_string());

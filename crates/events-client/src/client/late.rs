@@ -1,9 +1,9 @@
 //! Events whose deadlines pass on their way to the program.
 //!
-//! The broker checks a deadline when the event leaves, and a ring's reader when it takes the event. What has
-//! left may still wait in sockets and in this client. So the client checks the deadlines of a subscription
-//! that drops late events again when the program takes an event. Such an event is acknowledged if it has to
-//! be, because the broker would repeat it, and reported to the broker, which counts it.
+//! The broker checks a deadline when the event leaves, and a ring's reader when it takes the event. An event
+//! that has left may still wait in sockets and in this client. So the client checks the deadlines of a
+//! subscription that drops late events again when the program takes an event. Such an event is acknowledged
+//! if it has to be, because the broker would repeat it, and reported to the broker, which counts it.
 //!
 //! Cost: nothing for a program whose subscriptions all deliver late events; otherwise a look-up for each
 //! event with a deadline, and a reading of the clock. A report is a frame, sent when the program has taken
@@ -64,8 +64,8 @@ impl Client {
         }
     }
 
-    /// Returns what the program gets of an event or notice: a notice instead of an event that came too late,
-    /// or nothing. Counts and acknowledges an event that the program does not get.
+    /// Returns the event or notice for the program: a notice instead of an event that came too late, or
+    /// nothing. Counts and acknowledges an event that the program does not get.
     #[inline]
     pub(super) fn unless_late(&mut self, reception: Reception) -> Option<Reception> {
         let event = match &reception {

@@ -90,8 +90,8 @@ impl DerefMut for EventLoan {
 impl Client {
     /// Lends memory of `bytes` bytes, with unspecified content, for the payload of an event. The event has
     /// the key, the fields, the deadline and the criticality of `event`, whose own payload is not used. If
-    /// consumers get the topic's events directly, through shared memory, the lent memory is the one from
-    /// which they will read; a topic lends up to four such places at a time.
+    /// consumers get the topic's events directly, through shared memory, they read from the lent memory
+    /// itself; a topic lends up to four such places at a time.
     ///
     /// ```
     /// # mod serving { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.rs")); }

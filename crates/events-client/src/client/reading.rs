@@ -5,8 +5,7 @@
 //! delivers the supplier's events.
 //!
 //! While an event in the ring is due before an earlier one, the reader takes all events out of the ring and
-//! hands them out by deadline ([`SortedEvents`]). Otherwise, the order in the ring is already that of the
-//! deadlines.
+//! hands them out by deadline ([`SortedEvents`]). Otherwise, the ring is already in the order of deadlines.
 
 use super::received::ReceivedEvent;
 use super::sorted::{SortedEvent, SortedEvents, SortedLimits};
@@ -83,7 +82,7 @@ pub(super) struct DirectReading {
     notices: VecDeque<Reception>,
     /// The event after those notices, if it was already taken for a comparison with other rings.
     ahead: Option<SortedEvent>,
-    /// The events that were taken out of the ring because one of them was due before an earlier one.
+    /// The events that were taken out of the ring because an event was due before an earlier event.
     sorted: SortedEvents,
     /// The lowest number of an event that came through the broker after the ring.
     before: Option<u64>,
@@ -178,7 +177,7 @@ impl DirectReading {
         Ok(None)
     }
 
-    /// Returns whether events are handed out in another order than that of the ring.
+    /// Returns whether events are handed out in another order than the ring's.
     #[inline]
     pub(super) fn sorts(&self) -> bool {
         !self.sorted.is_empty() || self.has_early()
@@ -190,8 +189,8 @@ impl DirectReading {
             && self.ring.as_ref().is_some_and(MemoryConsumer::has_early)
     }
 
-    /// Takes all events out of the ring if one of them may be due before an earlier one, even if the earlier
-    /// one has been taken already.
+    /// Takes all events out of the ring if an event may be due before an earlier event, even if the earlier
+    /// event has been taken already.
     #[inline]
     fn sort_early(&mut self) {
         if !self.sorts() {

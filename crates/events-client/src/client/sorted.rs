@@ -2,9 +2,9 @@
 //!
 //! A ring keeps the order of publication. While the ring has an event that is due before an earlier one, its
 //! reader takes all events out of the ring and hands them out from this queue. The queue limits of the
-//! subscription apply here, too: a subscription that drops events drops the oldest, and one that blocks its
-//! suppliers takes no more events out of the ring. Events from the broker do not count, because the broker
-//! has counted them in its own queue.
+//! subscription apply here, too: a subscription that drops events drops the oldest, and a subscription that
+//! blocks its suppliers takes no more events out of the ring. Events from the broker do not count, because
+//! the broker has counted them in its own queue.
 //!
 //! Cost: logarithmic in the number of events. When not to use it: for events in ascending order of deadlines,
 //! which a reader hands out directly.

@@ -119,8 +119,9 @@ impl DirectSupply {
         self.ring.as_ref().map_or(0, |ring| ring.geometry().bytes())
     }
 
-    /// Announces the next event if it is due before one that may still wait at a consumer. A consumer that
-    /// has read the whole ring may hold back the last event, to compare it with those of other rings.
+    /// Announces the next event if it is due before an event that may still wait at a consumer. A consumer
+    /// that has read the whole ring may hold back the last event, to compare it with the events of other
+    /// rings.
     fn announce_early(&mut self, deadline: Instant) {
         let Some(ring) = &mut self.ring else { return };
         if self.order == EventOrder::Publication || deadline >= self.latest {

@@ -8,10 +8,10 @@
 //! The program states once how its runtime watches a descriptor; this module depends on no runtime and starts
 //! no thread. The drop of a future of this client cancels a wait and loses no event.
 //!
-//! Cost: two system calls for each wait, in addition to those of the runtime. Calls that wait for an answer
-//! of the broker ([`Client::advertise`], [`Client::subscribe`], [`Client::try_publish`]) and
-//! [`Client::request`] still block their thread; they are made through [`AsyncClient::client`]. A program
-//! should use a separate client for requests.
+//! Cost: two system calls for each wait, in addition to the runtime's. Calls that wait for an answer of the
+//! broker ([`Client::advertise`], [`Client::subscribe`], [`Client::try_publish`]) and [`Client::request`]
+//! still block their thread; they are made through [`AsyncClient::client`]. A program should use a separate
+//! client for requests.
 
 use super::{Client, Error, EventDraft, PublishProgress, Reception, TopicHandle};
 use futures_core::Stream;
@@ -170,7 +170,7 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
         }
     }
 
-    /// Makes `ready` readable after this time. Zero disarms the timer.
+    /// Makes the timer wake the task after this time. Zero disarms the timer.
     fn arm(&self, time: Duration) -> Result<(), Error> {
         let it_value = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };

@@ -184,7 +184,7 @@ pub enum Frame<'a> {
     Reloaded(ReloadReport),
     /// Broker: the answer to [`Frame::TakeOver`].
     TakenOver(TakeOverReport),
-    /// Broker: an order for a direct ring. The number is the one that the program chose for its topic or its
+    /// Broker: an order for a direct ring. The number is the program's own number for its topic or its
     /// consumer.
     Ring { number: u32, order: RingOrder },
     /// Broker: ends the connection.

@@ -7,8 +7,8 @@
 //! to files that answer late. A socket's end, in contrast, belongs to this process alone, sending a byte
 //! never blocks, and the same descriptor shows that the peer has ended.
 //!
-//! The socket also carries descriptors. Each message with descriptors begins with a byte other than that of a
-//! ring. The kernel never delivers the descriptors of two messages together.
+//! The socket also carries descriptors. Each message with descriptors begins with a byte other than the byte
+//! of a ring. The kernel never delivers the descriptors of two messages together.
 //!
 //! ```text
 //!   1                          a ring
@@ -174,7 +174,8 @@ impl Doorbell {
         self.send_with(&[DESCRIPTOR], &[descriptor])
     }
 
-    /// Offers a ring in memory, whose first event for the other end is that of `turn`, to the other end.
+    /// Offers a ring in memory to the other end. The ring's first event for the other end has the turn
+    /// `turn`.
     pub(super) fn send_offer(
         &self,
         turn: u64,

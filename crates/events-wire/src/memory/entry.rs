@@ -2,8 +2,8 @@
 //!
 //! Turns number the writer's events. The event of turn `t` is announced in entry `t mod depth`. A turn has 64
 //! bits in two words: `low` changes with every event, and consumers wait for it; `high` distinguishes turns
-//! that are 2^32 events apart. While an entry is rewritten for turn `t`, its `low` is that of turn `t - 1`,
-//! which never belongs to this entry.
+//! that are 2^32 events apart. While an entry is rewritten for turn `t`, its `low` is the low word of turn `t
+//! - 1`, and this entry never announces that turn.
 //!
 //! ```text
 //!   writer                                  reader of turn t

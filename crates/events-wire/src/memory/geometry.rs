@@ -47,7 +47,7 @@ const MAX_CONSUMERS: u32 = 1 << 10;
 const MAX_BYTES: u64 = 1 << 36;
 
 /// From this size on, a slot covers at least a page. Such slots are reclaimed at once, which keeps the memory
-/// small; the cost is negligible compared with that of writing the slot.
+/// small; the cost is negligible compared with the cost of writing the slot.
 const LARGE: usize = 4096;
 
 /// The size of a supplier's ring.
@@ -64,7 +64,7 @@ impl MemoryGeometry {
     /// 1 GiB per event, 1,024 consumers or 64 GiB in total, or if `largest` or `consumers` is 0.
     #[must_use]
     pub fn new(depth: u32, largest: u32, consumers: u32) -> Option<Self> {
-        // At least two entries: one that is being rewritten has the turn of the entry before it.
+        // At least two entries: an entry that is being rewritten has the turn of the entry before it.
         let depth = depth.max(2).checked_next_power_of_two()?;
         let within = depth <= MAX_DEPTH && largest <= MAX_EVENT_BYTES && consumers <= MAX_CONSUMERS;
         if !within || largest == 0 || consumers == 0 {

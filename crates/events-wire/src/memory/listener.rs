@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Descriptors of both offers of a program.
 const MAX_OFFERED_DESCRIPTORS: usize = 4;
 /// Descriptors that a program that shares memory needs besides its socket: a second one for the socket, two
-/// for each ring, one for a moment, and those of its offers.
+/// for each ring, one for a moment, and the descriptors of its offers.
 const MAX_DESCRIPTORS: usize = 6 + MAX_OFFERED_DESCRIPTORS;
 
 /// A listening Unix socket to which programs of this host connect.

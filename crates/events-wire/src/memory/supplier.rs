@@ -186,8 +186,8 @@ impl MemorySupplier {
         self.turn
     }
 
-    /// Adds a consumer by its page. Returns its number and the turn at which it begins, which is that of the
-    /// next event. The supplier calls `ring_descriptor` when there are events and the consumer waits at its
+    /// Adds a consumer by its page. Returns its number and its first turn, which is the turn of the next
+    /// event. The supplier calls `ring_descriptor` when there are events and the consumer waits at its
     /// descriptor.
     ///
     /// # Errors
@@ -198,8 +198,8 @@ impl MemorySupplier {
         when_behind: WhenBehind,
         ring_descriptor: Option<Box<dyn FnMut() + Send>>,
     ) -> Result<(ConsumerNumber, u64), AttachRefused> {
-        // while slots are lent, one consumer less can attach, because the lent slots are those that it could
-        // hold
+        // while slots are lent, one consumer less can attach, because the lent slots are the slots that it
+        // could hold
         let taken = self.attached.len() + usize::from(!self.lent.is_empty());
         if taken >= self.most_attached as usize {
             return Err(AttachRefused::TooMany(self.most_attached));

@@ -81,7 +81,7 @@ enum FullRing {
 /// The role of an end in a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
-    /// The end that listens. It accepts no descriptors except those of the other end's rings.
+    /// The end that listens. It accepts no descriptors except descriptors of the other end's rings.
     Listens,
     Connects,
 }

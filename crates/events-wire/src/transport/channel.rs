@@ -75,7 +75,7 @@ impl ByteChannel {
     }
 
     /// Handles the report of poll(2) that the channel's descriptor is ready: QUIC receives datagrams, and
-    /// sends those that are due.
+    /// sends due datagrams.
     pub(super) fn woken(&mut self) -> Result<(), TransportError> {
         match self {
             Self::Socket(_) | Self::WebSocket(_) => Ok(()),

@@ -154,9 +154,9 @@ impl DatagramEnd {
         !std::mem::take(&mut self.took_in)
     }
 
-    /// Serves the link in place of a program that makes no call: receives datagrams and sends those that are
-    /// due, unless that was done within `interval`. If it has received datagrams or the link has ended, it
-    /// also makes the descriptor ready: a thread that sleeps on it would not learn of them otherwise.
+    /// Serves the link in place of a program that makes no call: receives datagrams and sends due datagrams,
+    /// unless that was done within `interval`. If it has received datagrams or the link has ended, it also
+    /// makes the descriptor ready: a thread that sleeps on it would not learn of them otherwise.
     pub(super) fn keep(&mut self, interval: Duration) -> Result<(), TransportError> {
         if self.closed || self.pumped.elapsed() < interval {
             return Ok(());

@@ -40,8 +40,8 @@ const MIN_BATCH: usize = 16 << 10;
 /// A payload of at least this many bytes is sent without a copy into the buffer. A copy of 16 KiB takes about
 /// 2 us, as much as the system call that it would save. Chosen by this argument, not measured.
 const DIRECT: usize = 16 << 10;
-/// The number of bytes to read in one system call: as many as the other end sends in one, which is [`BATCH`]
-/// and the frame that exceeded it. So one call takes all bytes, and shows that no more have come.
+/// The number of bytes to read in one system call: [`BATCH`] and the frame that exceeded it, as many as the
+/// other end sends in one call. So one call takes all bytes, and shows that no more have come.
 const INTAKE: usize = BATCH + DIRECT;
 /// The length of an inbox.
 const INBOX: usize = HEADROOM + INTAKE;

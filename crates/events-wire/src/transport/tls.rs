@@ -182,7 +182,7 @@ impl TlsChannel {
                 Ok(0) => return Ok(Intake::Ended),
                 Ok(count) => return Ok(Intake::Bytes { count, all: false }),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Frames have lengths, so a truncated connection is safe to treat as one that ended.
+                // Frames have lengths, so a truncated connection is safe to treat as an ended connection.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Intake::Ended),
                 Err(error) => return Err(TransportError::Failed(error)),
             }

@@ -38,7 +38,7 @@ const MAX_EMPTY_FRAMES: usize = 1024;
 /// Maximum bytes of a control frame's payload (RFC 6455, 5.5).
 const MAX_CONTROL: u64 = 125;
 
-/// The origins whose pages may connect, in addition to those of this host: `https://plant.example`.
+/// The origins whose pages may connect, in addition to this host's own origins: `https://plant.example`.
 pub type WebOrigins = Arc<[String]>;
 
 #[derive(Debug)]
@@ -206,7 +206,7 @@ impl WebSocketChannel {
         }
     }
 
-    /// Reads more bytes from the channel below, and appends them to those that have arrived.
+    /// Reads more bytes from the channel below, and appends them to the bytes that have arrived.
     fn fill(&mut self) -> Result<Intake, TransportError> {
         self.arrived.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);

@@ -61,8 +61,8 @@ impl Deployment<'_> {
                     continue;
                 }
                 Err(_) if interrupt::caught().is_some() => break,
-                // the kernel has named the cable, so the registers are not consulted: those of an interrupted
-                // barrier would blame other links
+                // the kernel has named the cable, so the registers are not consulted: the registers of an
+                // interrupted barrier would blame other links
                 Err(Error::Cable(what)) => (what, Vec::new(), Setback::Pulled),
                 Err(Error::Barrier(what)) => {
                     self.notify(&what);

@@ -36,8 +36,8 @@ const POLL_INTERVAL: StdDuration = StdDuration::from_millis(100);
 const ORDER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 
 /// The distance between the first episodes of two successive set-ups of the registers (*lives*). It is odd,
-/// so that the first episodes of all lives differ, and large, so that the episodes of one life do not reach
-/// those of the next.
+/// so that the first episodes of all lives differ, and large, so that no life reaches the episodes of the
+/// next.
 const SPREAD: u16 = 0x4e35;
 
 #[derive(Clone, Debug, Default)]
@@ -46,8 +46,8 @@ pub struct BarriersRan {
     pub took: Duration,
     /// The number of timeouts of all members together.
     pub repeated: u64,
-    /// The times at which each member entered and left each barrier (all barriers of that number in its
-    /// groups), if a trace was requested.
+    /// Each member's entry and exit times for each barrier (all barriers of that number in its groups), if a
+    /// trace was requested.
     pub moments: BTreeMap<NodeId, Vec<(Instant, Instant)>>,
     groups: Vec<Vec<NodeId>>,
 }
@@ -170,8 +170,8 @@ impl<'a> Deployment<'a> {
     /// Runs barriers of several jobs at the same time. `jobs` are their indices. If a cable has been pulled
     /// and there is a way around it, fails at once with [`Error::Cable`], which names the cable; if there is
     /// no way around it, waits, because the cable may be plugged in again. Fails after `run.stuck_after` with
-    /// [`Error::Barrier`], which names the cause: a node that ended, or the ports for which the registers
-    /// wait. By then the members have given up; [`Deployment::set_up_again`] makes them usable again.
+    /// [`Error::Barrier`], which names the cause: a node that ended, or the ports from which registers lack
+    /// an arrival. By then the members have given up; [`Deployment::set_up_again`] makes them usable again.
     pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {
         self.update_cables()?;
         if let Some(broken) = self.broken(jobs) {

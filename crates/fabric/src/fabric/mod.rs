@@ -208,7 +208,7 @@ fn ports(network: &SwitchNetwork, switch: SwitchId) -> impl Iterator<Item = Inde
     links.chain(nodes).map(move |port| device(switch, port))
 }
 
-/// Returns the cables that begin at a switch: those of its nodes, and the links whose first end is there.
+/// Returns the cables that begin at a switch: its nodes' cables, and the links whose first end is there.
 fn cables(
     network: &SwitchNetwork,
     switch: SwitchId,

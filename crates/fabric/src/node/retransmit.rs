@@ -5,12 +5,12 @@
 //! 500 ms. It doubles the time after each timeout.
 //!
 //! The estimate of a barrier's time follows shorter times at once, but longer ones slowly: if other members
-//! lose frames, barriers are slow, and a longer timeout would make them even slower. A barrier in which this
-//! node repeated a message is no sample of the time, because the answer may belong to either message (Karn's
-//! rule). But the node may have repeated the message only because barriers are slower than its estimate. So
-//! it raises the estimate a little each time, and times the next barrier: the first barrier without a
-//! repetition corrects the estimate. This happens in practice: some barriers of a thousand members on two
-//! processors take 0.2 s.
+//! lose frames, barriers are slow, and a longer timeout would make them even slower. If this node repeated a
+//! message, the barrier's time is no sample, because the answer may belong to either message (Karn's rule).
+//! But the node may have repeated the message only because barriers are slower than its estimate. So it
+//! raises the estimate a little each time, and times the next barrier: the first barrier without a repetition
+//! corrects the estimate. This happens in practice: some barriers of a thousand members on two processors
+//! take 0.2 s.
 
 use std::time::Duration;
 

@@ -28,9 +28,9 @@ pub struct HelperConnection {
 pub enum GroupClaim {
     /// The registers that this host sets up are there.
     Granted(SwitchMember),
-    /// Another group has one of them.
+    /// Another group has one of these registers.
     Taken,
-    /// The text says why.
+    /// The helper could not claim the registers. The text is its reason.
     Failed(String),
 }
 
@@ -90,8 +90,8 @@ impl HelperConnection {
         }
     }
 
-    /// Leaves the group, whose barriers before this episode are over for this process. Waits for nobody: the
-    /// helper returns the registers when all members have left.
+    /// Leaves the group, whose barriers before this episode are over for this process. Does not wait for
+    /// other members: the helper returns the registers when all members have left.
     pub fn leave(mut self, episode: u16) {
         // if it fails, the helper has ended, and with it the switches
         let _ = self.send(&HelperRequest::Leave { episode });

@@ -3,8 +3,8 @@
 //!
 //! Any process of the host's network namespace can connect to the helper's abstract socket. The kernel tells
 //! its user; root and the users that the deployment names are served. A packet socket that a process gets
-//! receives the barrier frames of its group and nothing else, for good. What it sends is not restricted:
-//! such a user can send any frame into the network.
+//! receives the barrier frames of its group and nothing else, for good. The frames that it sends are not
+//! restricted: such a user can send any frame into the network.
 
 use super::group::{ClaimedGroup, Outgoing};
 use super::message::{
@@ -38,7 +38,7 @@ const MAX_CONNECTIONS: usize = 1024;
 const MAX_OF_USER: usize = MAX_CONNECTIONS / 2;
 /// The number of connections that are accepted before the helper turns to its other work again.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// The descriptors that a helper needs: two for each connection, and those that it inherits.
+/// The descriptors that a helper needs: two for each connection, and the inherited descriptors.
 const OPEN_FILES: u64 = 2 * MAX_CONNECTIONS as u64;
 
 /// The part of the deployment that all helpers share.
@@ -117,7 +117,7 @@ impl ServedProcess {
         self.stream.is_some() || self.group.as_ref().is_some_and(|group| !group.is_over())
     }
 
-    /// Sends an answer. A process that does not take it is treated as one that has ended.
+    /// Sends an answer. If the process does not take the answer, the helper treats it as ended.
     fn answer(&mut self, answer: &HelperAnswer) {
         let Some(stream) = &mut self.stream else { return };
         let bytes = message::encode(answer);

@@ -81,7 +81,7 @@ impl SwitchMember {
         self.member = member(self.member.group(), self.member.episode().wrapping_add(1));
     }
 
-    /// Takes the frames that have arrived. Returns whether one of them releases the member.
+    /// Takes received frames until a frame releases the member. Returns whether that happened.
     fn receive(&mut self) -> bool {
         let mut bytes = [0; 64];
         loop {

@@ -5,7 +5,7 @@
 //! A rank that has been released may already send messages of the next episode. These messages arrive at most
 //! one episode early, because no rank passes a barrier that this rank has not reached. After a timeout, a
 //! rank asks the rank for which it waits to send its message again, because that rank may have been released
-//! long ago and would not do so by itself.
+//! long ago, and a released rank repeats nothing by itself.
 
 use super::{RankMessage, RankMessages};
 

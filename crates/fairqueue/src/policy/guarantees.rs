@@ -1,7 +1,8 @@
 //! The rate of each class while all classes send: a share by weight, with ceilings.
 //!
-//! Siblings divide the rate of their parent by weight. What a class cannot take because of its ceiling, or
-//! because of the ceilings of all of its children, goes to its siblings by weight (water filling).
+//! Siblings divide the rate of their parent by weight. Bandwidth that a class cannot take because of its
+//! ceiling, or because of the ceilings of all of its children, goes to its siblings by weight (water
+//! filling).
 //!
 //! Cost: siblings are sorted once, by ceiling and weight.
 
@@ -50,9 +51,9 @@ struct RateDemand {
     most: f64,
 }
 
-/// Divides a rate among siblings by weight, and what one of them cannot take among the others.
+/// Divides a rate among siblings by weight, and the excess of siblings at their maximum among the others.
 fn fill(mut rate: f64, mut siblings: Vec<RateDemand>) -> Vec<(ClassId, f64)> {
-    // the siblings that are full first, so that each later one divides what they leave
+    // siblings reach their maximum in this order, so each later sibling divides the rest
     siblings.sort_by(|one, other| (one.most / one.weight).total_cmp(&(other.most / other.weight)));
     let mut weights = Vec::with_capacity(siblings.len());
     let mut all = 0.0;

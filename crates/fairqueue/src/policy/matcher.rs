@@ -126,8 +126,8 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Returns the network of all addresses whose first `prefix` bits are those of `address`. The other bits
-    /// are cleared.
+    /// Returns the network of all addresses that share their first `prefix` bits with `address`. The other
+    /// bits are cleared.
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         let address = match address {
             IpAddr::V4(address) if prefix <= 32 => {

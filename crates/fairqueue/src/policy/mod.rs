@@ -192,7 +192,7 @@ pub struct GroupShare {
     pub weight: Weight,
 }
 
-/// How a class uses a disk, and who may send its requests.
+/// A class's use of a disk, and the users of its requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DiskClass {
@@ -236,7 +236,7 @@ impl Policy {
         policy.map_err(|Mistake { at, what }| PolicyError { at: Position::at_offset(text, at), what })
     }
 
-    /// Sets the weight and the ceiling of a class, and keeps those that are `None`. The caller must have
+    /// Sets the weight and the ceiling of a class; `None` keeps the present value. The caller must have
     /// checked them ([`TermsChange::apply_to`]). The policy's text stays as it is.
     pub fn set_terms(&mut self, class: ClassId, weight: Option<Weight>, ceiling: Option<Rate>) {
         if let Some(weight) = weight {

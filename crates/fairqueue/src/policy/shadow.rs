@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Bound;
 
-/// The rules before the one that is examined.
+/// The rules before the examined rule.
 #[derive(Debug, Default)]
 pub(super) struct EarlierRules {
     rules: Vec<Rule>,

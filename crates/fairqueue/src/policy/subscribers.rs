@@ -33,7 +33,7 @@ use unisono_text::Position;
 
 const KEY: &str = "subscribers";
 pub(super) const MBIT: f64 = 1e6;
-/// The part by which a guarantee may be below its rate, because weights are rounded.
+/// The tolerated relative shortfall of a guarantee, because weights are rounded.
 const ROUNDING: f64 = 1e-6;
 
 /// The key `subscribers` of a policy's text.

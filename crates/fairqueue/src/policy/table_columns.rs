@@ -6,7 +6,7 @@
 use super::error::{Mistake, wrong};
 use unisono_text::nearest;
 
-/// Which columns of a table with both have the rates.
+/// The columns that the rates are read from if a table has columns for both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RateColumns {
     #[default]
@@ -24,7 +24,7 @@ pub(super) enum TableColumn {
     Parent,
 }
 
-/// The names of columns, as messages write them, and what is read from each.
+/// The names of columns, as messages write them, and the content of each; `None` for ignored columns.
 const COLUMNS: [(&str, Option<TableColumn>); 21] = [
     ("Name", Some(TableColumn::Name)),
     ("Addresses", Some(TableColumn::Addresses)),
@@ -49,7 +49,7 @@ const COLUMNS: [(&str, Option<TableColumn>); 21] = [
     ("SQM", None),
     ("Circuit SQM", None),
 ];
-/// How many of [`COLUMNS`] an error lists if no name is near.
+/// The number of [`COLUMNS`] that an error lists if no name is near.
 const LISTED: usize = 6;
 /// The rates of a direction: at least, and at most.
 const RATES: [(&str, TableColumn); 4] = [
@@ -61,8 +61,8 @@ const RATES: [(&str, TableColumn); 4] = [
 const DIRECTIONS: [(&str, RateColumns); 2] =
     [("Download", RateColumns::Download), ("Upload", RateColumns::Upload)];
 
-/// Returns what is read from each column of a table with this first line; `None` for columns that are
-/// ignored. Fails if a column is not known, is there twice, or is missing.
+/// Returns the content of each column of a table with this first line; `None` for columns that are ignored.
+/// Fails if a column is not known, is there twice, or is missing.
 pub(super) fn columns(
     at: usize,
     head: &[(usize, String)],
@@ -95,7 +95,7 @@ pub(super) fn columns(
     Ok(columns)
 }
 
-/// Returns what is read from the column of this name.
+/// Returns the content of the column of this name.
 fn named(at: usize, name: &str, rates: RateColumns) -> Result<Option<TableColumn>, Mistake> {
     let word = |name: &str| name.trim().to_ascii_lowercase().replace('_', " ");
     let directed = DIRECTIONS.iter().flat_map(|(direction, of)| {

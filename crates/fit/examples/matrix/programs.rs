@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How long a run takes.
+/// The source of a run's time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timing {
     /// The seconds that the program prints.

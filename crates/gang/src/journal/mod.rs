@@ -133,7 +133,7 @@ impl GangJournal {
         self.undo(|entry| chosen.contains(entry))
     }
 
-    /// Undoes the entries that `chosen` selects, and removes them from the journal; if one of them cannot be
+    /// Undoes the entries that `chosen` selects, and removes them from the journal; if an entry cannot be
     /// undone, all of them stay. A group that is not empty is not removed.
     pub fn undo(&mut self, chosen: impl Fn(&UndoEntry) -> bool) -> Result<Restored> {
         let is_chosen = |entry: &UndoEntry| !matches!(entry, UndoEntry::Scheduler(_)) && chosen(entry);

@@ -358,7 +358,7 @@ impl Rotation {
         self.slice * (u64::from(weight.number()) * u64::from(self.factor))
     }
 
-    /// Returns the weight of a user: that of the heaviest of the user's gangs.
+    /// Returns the weight of a user: the greatest weight of the user's gangs.
     fn weight_of(&self, owner: GangOwner) -> GangWeight {
         let gangs = self.turn_takers().filter(|member| member.owner == owner);
         gangs.map(|member| member.weight).max().unwrap_or(GangWeight::ONE)

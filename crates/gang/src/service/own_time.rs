@@ -13,7 +13,7 @@ pub(super) const MAX_SHARE: f64 = 0.02;
 /// Turns get shorter again once they would take less than this part of the bound, so that the factor does not
 /// swing.
 const EASED: f64 = 0.7;
-/// The largest factor: a slice of 20 ms becomes one of a second.
+/// The largest factor: a slice of 20 ms becomes a slice of a second.
 const MAX_FACTOR: u32 = 50;
 /// The time over which the share is measured: enough turns for a mean.
 const INTERVAL: Duration = Duration::SECOND;

@@ -1,11 +1,11 @@
 //! The length of the daemon's slices: as long as its gangs tolerate.
 //!
-//! A program whose threads meet often needs short turns, because whoever waits for the program's next result
-//! also waits for its turn. If its threads meet only every few milliseconds, no result can come sooner than
-//! that, and longer turns cost less: the scheduler's own time falls from 0.5 % at 20 ms to a fifth of that
-//! (docs/decisions/0008). So a slice lasts `MEETINGS` times the longest interval of the gangs that take
-//! turns, from 20 to 100 ms. The paper's programs gain by gangs up to an interval of 15 ms (ETH TR 745,
-//! section 3.2); above 12.5 ms the slice does not grow any more.
+//! A program whose threads meet often needs short turns, because a process or person that waits for the
+//! program's next result also waits for its turn. If its threads meet only every few milliseconds, no result
+//! can come sooner than that, and longer turns cost less: the scheduler's own time falls from 0.5 % at 20 ms
+//! to a fifth of that (docs/decisions/0008). So a slice lasts `MEETINGS` times the longest interval of the
+//! gangs that take turns, from 20 to 100 ms. The paper's programs gain by gangs up to an interval of 15 ms
+//! (ETH TR 745, section 3.2); above 12.5 ms the slice does not grow any more.
 //!
 //! The interval is the time that a thread runs between two sleeps. A switch makes each thread sleep once, so
 //! that sleep is subtracted. Threads that only spin have no visible interval; for them the shortest slice

@@ -1,7 +1,7 @@
 //! The cost of a barrier whose threads all run, by their number and their distance.
 //!
-//! The idea: an episode takes as long as its longest chain of cache line transfers. The chains are those of
-//! the algorithms that `unisono-barrier` recommends, on processors that no other thread wants:
+//! The idea: an episode takes as long as its longest chain of cache line transfers. The chains come from the
+//! algorithms that `unisono-barrier` recommends, on processors that no other thread wants:
 //!
 //! | threads | algorithm | transfers one after the other |
 //! |---|---|---|

@@ -141,7 +141,8 @@ impl CoreSimulation<'_> {
         let c = self.threads[t].core;
         self.charge(c);
         let (all, weight) = (i128::from(self.cores[c].load), i128::from(self.threads[t].load()));
-        // the mean that includes the thread; a core without other threads has nobody to catch up
+        // the mean that includes the thread; on a core without other threads, there is no thread to catch up
+        // with
         let ahead = i128::from(self.zero_lag(c) - self.threads[t].virtual_time);
         let lag = if all > 0 { (ahead * all / (all + weight)) as i64 } else { 0 };
         self.threads[t].lag = lag.clamp(negative, 0);

@@ -74,7 +74,7 @@ pub(super) struct CoreState {
     pub(super) idle_since: u64,
     pub(super) average_idle: u64,
     pub(super) next_balance: u64,
-    /// Number of periodic balances since the last one that moved a thread or found the cores balanced
+    /// Number of periodic balances since the last balance that moved a thread or found the cores balanced
     /// (nr_balance_failed).
     pub(super) failed_balances: u32,
 }

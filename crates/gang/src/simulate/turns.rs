@@ -162,7 +162,7 @@ impl CoreSimulation<'_> {
     }
 
     /// Chooses, in the order of arrival, the next program that has not had its share. The share of a program
-    /// that ends is its whole run; that of any other is an equal part of the remaining time.
+    /// that ends is its whole run; the share of any other program is an equal part of the remaining time.
     fn next_of_batch(&mut self) -> Vec<Part> {
         for p in 0..self.programs.len() {
             let was_running = self.turns.parts[p] != Part::Held;

@@ -44,7 +44,7 @@ impl Table {
     }
 
     /// Maps `key` to `value`. Fails with `E2BIG` or `ENOSPC` if the table is full, and with `EINVAL` if a
-    /// length is not that of the table.
+    /// length differs from the table's.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         if (key.len(), value.len()) != (self.key_bytes, self.value_bytes) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));

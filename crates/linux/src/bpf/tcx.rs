@@ -26,8 +26,8 @@ pub enum TcxHook {
     Egress = 47,
 }
 
-/// Returns the programs of a hook, in the order in which they run. Fails with `EINVAL` if the kernel is older
-/// than 6.6.
+/// Returns the programs of a hook, in the order of execution. Fails with `EINVAL` if the kernel is older than
+/// 6.6.
 pub fn programs(device: Index, hook: TcxHook) -> io::Result<Vec<LoadedProgram>> {
     let mut ids = [0_u32; MAX_PROGRAMS];
     let mut attributes = Attributes::new()

@@ -1,6 +1,6 @@
 //! Why no hierarchy of version 2 is seen, and the remedy.
 //!
-//! `ip netns exec` mounts `/sys` anew, and with it the control groups vanish from what the process sees,
+//! `ip netns exec` mounts `/sys` anew, and with it the control groups vanish from the process's view,
 //! although the host has them. To mount them again fails there or gives another place than programs expect;
 //! entering only the network namespace keeps them.
 
@@ -52,7 +52,7 @@ fn netns_name(root: &Path) -> Option<String> {
     let is_own = |entry: &fs::DirEntry| {
         entry.metadata().is_ok_and(|facts| (facts.dev(), facts.ino()) == (own.dev(), own.ino()))
     };
-    // a name is a bind mount: its metadata is that of the namespace
+    // a name is a bind mount: its metadata is the namespace's
     let path = entries.filter(is_own).map(|entry| entry.file_name()).next()?;
     path.into_string().ok()
 }

@@ -79,7 +79,7 @@ impl ControlGroup {
     }
 
     /// Makes a group inside this one. Fails with [`ErrorKind::AlreadyExists`] if a group of this name exists:
-    /// it may contain anything and belong to anybody. [`unguessable`] makes names that nobody else can have
+    /// it may contain anything and belong to anybody. [`unguessable`] makes names that no other user can have
     /// taken.
     pub fn create(&self, name: &str) -> Result<ControlGroup, Error> {
         let dir = self.dir.join(name);

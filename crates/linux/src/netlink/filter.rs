@@ -39,7 +39,7 @@ impl TrafficHook {
     }
 }
 
-/// The position of a filter among those of its hook; a smaller number runs earlier.
+/// The position of a filter among the filters of its hook; a smaller number runs earlier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Preference(u32);
 
@@ -88,7 +88,7 @@ fn preference(entry: &Entry) -> Preference {
     Preference(entry.word(16) >> 16)
 }
 
-/// Returns the filters of other programs at a hook, each once, in the order in which they run.
+/// Returns the filters of other programs at a hook, each once, in the order of execution.
 pub fn foreign(
     socket: &mut NetlinkSocket,
     device: Index,
@@ -120,7 +120,8 @@ pub fn foreign(
     Ok(found)
 }
 
-/// Returns the preference of our filter at a hook: the one that it has, or else one behind all other filters.
+/// Returns the preference of our filter at a hook: its present preference, or else a preference behind all
+/// other filters.
 pub fn our_preference(
     socket: &mut NetlinkSocket,
     device: Index,

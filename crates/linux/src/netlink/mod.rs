@@ -167,8 +167,8 @@ impl NetlinkSocket {
         self.answer(request, fixed, false)
     }
 
-    /// Reads the entries of the kernel's answer up to its end: that of the table, or the acknowledgment of a
-    /// request for a single entry. Returns `None` if the table changed meanwhile.
+    /// Reads the entries of the kernel's answer up to its end: the end of the table, or the acknowledgment of
+    /// a request for a single entry. Returns `None` if the table changed meanwhile.
     fn answer(
         &mut self,
         request: &NetlinkRequest,

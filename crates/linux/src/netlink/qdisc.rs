@@ -21,8 +21,8 @@ pub(super) const OPTIONS: u16 = 2;
 /// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
 
-/// Instead of a discipline's number: that of the discipline in its place, or one that the kernel chooses. A
-/// device has 32,767 of the latter.
+/// Instead of a discipline's number: the number of the discipline in its place, or a number that the kernel
+/// chooses. A device has 32,767 numbers for this choice.
 pub const AUTOMATIC: u32 = 0;
 
 const FQ_CODEL: &str = "fq_codel";
@@ -210,7 +210,7 @@ impl FairCodel {
         parameters.into_iter().filter_map(|(kind, value): (u16, _)| Some((kind, value?)))
     }
 
-    /// Returns whether the kernel describes a discipline as one that was made with these options.
+    /// Returns whether the kernel's description of a discipline matches these options.
     pub fn describes(&self, qdisc: &Qdisc) -> bool {
         let found = |kind| attribute(&qdisc.options, kind).and_then(number);
         qdisc.kind == FQ_CODEL
@@ -257,7 +257,7 @@ impl Room {
         }
     }
 
-    /// Returns whether the kernel describes a discipline as one that was made with this room.
+    /// Returns whether the kernel's description of a discipline matches this room.
     pub fn describes(self, qdisc: &Qdisc) -> bool {
         (qdisc.kind.as_str(), qdisc.options.as_slice()) == (self.options().0, &self.options().1[..])
     }
@@ -309,8 +309,8 @@ mod tests {
         }
     }
 
-    /// The expected bytes are those that `tc qdisc replace dev DEV parent 556e:2 fq_codel target 5ms interval
-    /// 100ms ecn ce_threshold 1ms memory_limit 4096` sends on a little-endian machine.
+    /// The expected bytes are the request that `tc qdisc replace dev DEV parent 556e:2 fq_codel target 5ms
+    /// interval 100ms ecn ce_threshold 1ms memory_limit 4096` sends on a little-endian machine.
     #[test]
     #[cfg(target_endian = "little")]
     fn a_discipline_with_turns_for_flows_is_told_in_the_kernels_bytes() {

@@ -60,7 +60,7 @@ pub(crate) struct LineSeries<'a> {
     pub(crate) says_y: &'a dyn Fn(f64) -> String,
     /// A horizontal line with its label.
     pub(crate) reference: Option<(f64, &'a str)>,
-    /// The paper's lines, drawn dashed behind those of the study.
+    /// The paper's lines, drawn dashed behind the lines of the study.
     pub(crate) paper: &'a [Shape],
     /// Further values that the x axis must include, so that two charts have the same axis.
     pub(crate) x_also: &'a [f64],

@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_variants_of_a_chart_differ_in_colour_though_the_study_has_more() {
         let names: Vec<String> = (0..24).map(|i| format!("v{i}")).collect();
-        // every third variant, and one that all charts have
+        // every third variant, and one variant in all charts
         let chart = |first: usize| -> Vec<String> {
             names.iter().skip(first).step_by(3).take(7).chain([&names[23]]).cloned().collect()
         };

@@ -166,8 +166,8 @@ impl Canvas {
         }
     }
 
-    /// Draws a marker of the given shape. On a wide page browsers show `says` when the pointer rests on it.
-    /// The page holds the shape itself once ([`marks`]).
+    /// Draws a marker of the given shape. On a wide page, browsers show `format_value` when the pointer rests
+    /// on the marker. The page holds the shape itself once ([`marks`]).
     pub(crate) fn marker(
         &mut self,
         shape: MarkerShape,

@@ -1,7 +1,8 @@
 //! Estimates the width of texts, and fits texts into a width.
 //!
-//! The reader's system font is unknown when the chart is drawn. Widths are therefore those of DejaVu Sans,
-//! the widest common system font, so texts that do not overlap in DejaVu Sans do not overlap in other fonts.
+//! The reader's system font is unknown when the chart is drawn. Widths are therefore computed for DejaVu
+//! Sans, the widest common system font, so texts that do not overlap in DejaVu Sans do not overlap in other
+//! fonts.
 
 /// Font size of ticks and labels, in pixels.
 pub(crate) const SIZE: f64 = 12.0;

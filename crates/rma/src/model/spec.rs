@@ -28,7 +28,7 @@ pub enum Locks {
     Never,
 }
 
-/// What the end of a passive epoch guarantees for its operations.
+/// The guarantee for operations of a passive epoch at the epoch's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
     /// Complete at origin and target, as the standard says.

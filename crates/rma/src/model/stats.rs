@@ -161,7 +161,7 @@ pub struct WindowStats {
     pub fence: Stats,
     pub pscw: Stats,
     pub passive: Stats,
-    /// Operations by verb and by medium, those of an open epoch included.
+    /// Operations by verb and by medium, including operations of an open epoch.
     pub traffic: Traffic,
 }
 

@@ -9,11 +9,11 @@
 //!   child:  report of the barrier in which it waits --> parent     after the reports of its own children
 //!   parent: decision: which barrier is complete     --> children   after the decision by its own parent
 //! ```
-//! Where the members have a faster barrier among them that may stop to work ([`FastBarrier`], such as
-//! switches that combine arrivals), the tree stands beside it ([`TreeBarrierMember::wait_beside`]): a member
-//! reports only after it has waited for long, and withdraws the report if the faster barrier releases it
-//! after all. So a decision is made only if all members wait in vain. From then on all barriers follow the
-//! tree. [`round`] says why no member leaves a barrier too early at the change.
+//! Where the members have a faster barrier, which may stop working ([`FastBarrier`], such as switches that
+//! combine arrivals), the tree stands beside it ([`TreeBarrierMember::wait_beside`]): a member reports only
+//! after it has waited for a long time, and withdraws the report if the faster barrier releases it after all.
+//! So a decision is made only if all members wait in vain. From then on all barriers follow the tree.
+//! [`round`] says why no member leaves a barrier too early at the change.
 //!
 //! [`TreeBarrierMember::combine`] combines data of all members along the same tree.
 //!
@@ -52,7 +52,7 @@ const RESULT: u64 = 6;
 /// The interval at which a member in a faster barrier looks at the tree, if it has no hook to call.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A faster barrier among the same members, which may stop to work but never releases a member too early.
+/// A faster barrier among the same members, which may stop working but never releases a member too early.
 pub trait FastBarrier: Send {
     /// Arrives at the next barrier.
     fn arrive(&mut self);

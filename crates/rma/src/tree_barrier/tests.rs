@@ -1,4 +1,4 @@
-//! Tests of the barrier over threads, over TCP, and beside a faster barrier that stops to work.
+//! Tests of the barrier over threads, over TCP, and beside a faster barrier that stops working.
 
 use super::*;
 use crate::model::{JobMembership, Key};

@@ -69,7 +69,7 @@ pub struct Request {
 /// - The origin checks ranges against the size and unit that the target announced. In a dynamic window the
 ///   target checks, and the call that ends the epoch returns the error.
 /// - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other, and
-///   those of one origin happen in the order issued. Puts and gets have no order, as in the standard.
+///   operations of one origin happen in the order issued. Puts and gets have no order, as in the standard.
 /// - A member that is gone makes every call that needs it fail within a second; the error names the member
 ///   ([`Error::Gone`]).
 ///

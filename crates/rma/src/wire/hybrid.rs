@@ -18,7 +18,7 @@
 //! ring all the time while the rank computes. The rank notes the bell's count before it reads anything, so it
 //! misses no later ring of the bell.
 //!
-//! Cost: that of both transports; one thread a rank, and its wake-up for each packet of another host that
+//! Cost: both transports' costs; one thread a rank, and its wake-up for each packet of another host that
 //! finds the rank asleep. A rank alone on its host has no such thread. When not to use: where all ranks share
 //! a host ([`super::ring`]).
 

@@ -104,7 +104,7 @@ impl PacketFlags {
     /// The operation carries a request for an exclusive lock.
     pub const LOCK_EXCLUSIVE: Self = Self(16);
     /// The operation belongs to an access epoch of fence. Without this flag and without a lock, it belongs to
-    /// one of start.
+    /// an access epoch of start.
     pub const FENCE: Self = Self(32);
 
     /// The lock request, a shared one, comes from a holder of another lock: it goes before waiting requests.

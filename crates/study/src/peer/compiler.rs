@@ -34,7 +34,7 @@ pub(crate) struct PeerBuildFailure {
 pub enum PeerBuilds {
     /// Peers that a compiler builds in a second.
     Short,
-    /// All peers, including those that Cargo builds from crates, in minutes and from the network.
+    /// All peers, including peers that Cargo builds from crates, in minutes and from the network.
     All,
 }
 

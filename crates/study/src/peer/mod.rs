@@ -216,7 +216,7 @@ impl PeerFile {
         command
     }
 
-    /// Adds environment variables; they override those of the program.
+    /// Adds environment variables; they override the program's own variables.
     #[must_use]
     pub(crate) fn with_variables(mut self, variables: &BTreeMap<String, String>) -> Self {
         self.environment.extend(variables.iter().map(|(name, value)| (name.clone(), value.clone())));

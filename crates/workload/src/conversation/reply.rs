@@ -17,8 +17,7 @@ use unisono_events_client::{
 use unisono_linux::clock::{self, Instant};
 
 const TOPIC: &str = "service/requests";
-/// The key of the request with which a client finds out whether the server is there; the server's answer is
-/// empty.
+/// The key of a client's request for a sign of life from the server; the server's answer is empty.
 const HELLO: &str = "hello";
 /// Bytes of requests that may wait.
 const QUEUE: usize = 4 << 20;

@@ -8,8 +8,8 @@ use std::io;
 use std::net::UdpSocket;
 use unisono_linux::clock::{self, Instant};
 
-/// Bytes of a message in one datagram: with the part's header and those of UDP and IP it fits an Ethernet
-/// frame.
+/// Bytes of a message in one datagram: with the part's header and the headers of UDP and IP, the message fits
+/// an Ethernet frame.
 const PART: usize = 1400;
 
 /// Bytes of each datagram's header: the message's number, its length, and the offset of this part.

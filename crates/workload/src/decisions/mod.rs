@@ -70,8 +70,8 @@ const QUANTUM: u32 = 1500;
 /// The number of packets between two readings of the clock.
 const BATCH: u32 = 4096;
 
-/// The same packets for every decider, from a linear congruential generator, so that drawing costs next to
-/// nothing.
+/// A source of the same packets for every decider: a linear congruential generator, so that drawing costs
+/// next to nothing.
 #[derive(Clone)]
 struct PacketSource(u64);
 

@@ -53,7 +53,7 @@ impl<T> Plate<T> {
     }
 }
 
-/// Returns, for the cells of one color in a row, the index of the first cell and that of its left neighbor.
+/// Returns, for the cells of one color in a row, the indices of the first cell and of its left neighbor.
 fn first_places(row: usize, colour: usize) -> (usize, usize) {
     let column = 1 + (row + 1 + colour) % 2;
     (column / 2, (column - 1) / 2)

@@ -8,7 +8,7 @@
 //! on two, alone and beside busy loops. This gives the paper's cost of blocking against spinning on this
 //! machine.
 //!
-//! Cost of the loop in addition to the hand-off: that of `meter`.
+//! Cost of the loop in addition to the hand-off: as for `meter`.
 
 use crate::meter::{LeaderMeter, NextStep};
 use crate::{Error, Measurement, Options, Pin, options};

@@ -27,7 +27,7 @@ pub(super) enum ClaimAnswer {
     },
 }
 
-/// The measured value to which a claim refers.
+/// The measured value that a claim is about.
 struct MeasuredFigure {
     found: Estimate,
     words: String,

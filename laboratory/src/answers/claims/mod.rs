@@ -61,9 +61,9 @@ struct PaperClaim {
     #[serde(default)]
     study: String,
     value: Option<Selector>,
-    /// The value from which the growth is computed.
+    /// The starting value of the growth.
     from: Option<Selector>,
-    /// The profile whose runs are long enough to answer the claim, if those of the default profile are too
+    /// The profile whose runs are long enough to answer the claim, if the runs of the default profile are too
     /// short.
     profile: Option<String>,
     near: Option<f64>,

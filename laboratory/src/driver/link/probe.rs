@@ -16,7 +16,7 @@ const MESSAGE: [u8; 64] = [1; 64];
 const PROBE_INTERVAL: Duration = Duration::from_micros(100);
 /// A message that takes longer than this counts as lost.
 const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
-/// The number of messages before the first one that counts.
+/// The number of messages before the first counted message.
 const WARM_UP: usize = 200;
 
 pub(super) fn measure(

@@ -264,7 +264,7 @@ impl RivalRun<'_> {
                 .arg(self.host.files.path(result));
             self.host.start(party, self.driver.pinned, command)
         };
-        // removes the result of an earlier part, which would be taken for that of this part
+        // removes the result of an earlier part, which would be taken for this part's result
         std::fs::remove_file(self.host.files.path("subscriber")).ok();
         let publisher = process(MeasuredParty::Sender, "publish", "publisher")?;
         let mut subscribers = vec![process(MeasuredParty::Receiver, "subscribe", "subscriber")?];

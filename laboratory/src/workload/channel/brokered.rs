@@ -5,9 +5,9 @@
 //!   arrivals, drawn before --> supplier == socket ==> broker: deadline or arrival, == socket ==> consumer:
 //!                                                     shares between classes                    100 us each
 //! ```
-//! The consumer is almost fully loaded. No event can overtake those that were already sent to the consumer,
-//! and its connection could hold thousands of such small events. So the consumer acknowledges each event, and
-//! lets the broker send only `WINDOW` unacknowledged events for each unit of a class's weight.
+//! The consumer is almost fully loaded. No event can overtake events already sent to the consumer, and its
+//! connection could hold thousands of such small events. So the consumer acknowledges each event, and lets
+//! the broker send only `WINDOW` unacknowledged events for each unit of a class's weight.
 
 use super::deadlines::{
     CLASSES, DeadlineCount, EXECUTION_TIME, EventArrival, ServedBy, arrivals, due, shares, streams,

@@ -3,9 +3,9 @@
 use super::packet::describe;
 use crate::workload::stream_cluster::{Coordinates, WeightedPoints, distance};
 
-/// The minimum distance of a new cluster from the known ones: that of a different flag and a different packet
-/// length together, or of a difference in half of the payload's bytes. Two clusters of the same kind of
-/// packets, found in two chunks, differ by a quarter of this.
+/// The minimum distance of a new cluster from the known ones: the distance of a different flag and a
+/// different packet length together, or of a difference in half of the payload's bytes. Two clusters of the
+/// same kind of packets, found in two chunks, differ by a quarter of this.
 pub const MIN_NOVEL_DISTANCE: i64 = 3 * 512 * 512;
 
 /// The minimum share of a chunk's packets in an alert: fewer packets are noise.

@@ -16,7 +16,7 @@ const GAP: usize = 88;
 const SENDER: usize = 104;
 const BEGINNING: usize = 112;
 
-/// The weight of a flag, a length or a gap. Two packets that differ in one of these differ by 512 in each of
+/// The weight of a flag, a length or a gap. If two packets differ in one field, they differ by 512 in each of
 /// two numbers.
 const FIELD_WEIGHT: i16 = 512;
 

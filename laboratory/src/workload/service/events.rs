@@ -38,7 +38,7 @@ pub(super) fn consume(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
-    /// The time after the last event was due at which the consumer gives up if that event was lost.
+    /// If the last event was lost, the consumer gives up this long after that event was due.
     const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
     let mut delays = Histogram::new();
     let mut event = Vec::new();

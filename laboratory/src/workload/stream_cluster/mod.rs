@@ -14,8 +14,8 @@
 //! remain. [`ClusterTeam`] repeats this for each chunk, with a team of threads that share each chunk's
 //! points.
 //!
-//! The barriers are those of streamcluster: each evaluation of a candidate has nine, and nearly all the work
-//! is before one of them. A program that needs only the clusters could use four, but the barriers are the
+//! The barriers are streamcluster's: each evaluation of a candidate has nine, and nearly all the work is
+//! before one barrier. A program that needs only the clusters could use four, but the barriers are the
 //! subject of the studies. Three things differ from streamcluster, so that the result depends only on the
 //! seed and not on the number of threads: coordinates are integers, each point's random number is a hash of
 //! its position, and the points are not shuffled again for each attempt.

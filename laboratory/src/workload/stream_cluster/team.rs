@@ -4,8 +4,8 @@ use super::points::WeightedPoints;
 use super::search::{CentreRange, LocalSearch};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// The maximum number of centers that are kept before they are merged: those of ten chunks or more. Each
-/// merge loses a little precision, and a search over the kept centers takes longer, the more there are.
+/// The maximum number of centers that are kept before they are merged: the centers of ten chunks or more.
+/// Each merge loses a little precision, and a search over the kept centers takes longer, the more there are.
 const MAX_KEPT: usize = 200;
 
 /// The maximum weight. Above it, weights are halved, so that sums of costs fit in 64 bits, however long the
@@ -45,8 +45,8 @@ impl ClusterTeam {
     }
 
     /// Runs member `index`'s part of the next chunk. Every member must call this equally often. Only member 0
-    /// calls `next`, which waits for a chunk and returns `None` at the end of the stream. Returns the
-    /// clusters to member 0, empty clusters to the others, and `Ok(None)` to all at the end of the stream.
+    /// calls `next`. It waits for a chunk and returns `None` at the end of the stream. Returns the clusters
+    /// to member 0, empty clusters to the others, and `Ok(None)` to all at the end of the stream.
     pub fn update(
         &self,
         index: usize,

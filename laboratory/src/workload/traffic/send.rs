@@ -32,7 +32,7 @@ const BROKER_CHUNK: usize = 4 * 1448 - 4;
 /// The maximum delay of a timer: a message that is sent later than this after it was due counts from its due
 /// time.
 const MAX_TIMER_DELAY: clock::Duration = clock::Duration::from_millis(1);
-/// The time within which the receiver has to appear.
+/// The timeout for the receiver to appear.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends as source `number` of the scene until the scene's end. The threads that it starts end with the

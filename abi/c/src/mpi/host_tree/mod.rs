@@ -53,8 +53,8 @@ const MEET_TIMEOUT: StdDuration = StdDuration::from_secs(10);
 /// deploy`. Lost frames are repeated after 30 to 500 ms.
 const STALL_AFTER: StdDuration = StdDuration::from_secs(2);
 /// The interval of progress calls where the hosts are namespaces of one machine and outnumber its processors:
-/// there the calls of the hosts that wait keep the processors from those that are waited for. With calls
-/// every 500 us, 64 hosts on two processors switched contexts 50 times a barrier, and never caught up.
+/// there the calls of waiting hosts keep the processors from the awaited hosts. With calls every 500 us, 64
+/// hosts on two processors switched contexts 50 times a barrier, and never caught up.
 const SHARED_PROGRESS_INTERVAL: StdDuration = StdDuration::from_millis(5);
 /// The maximum number of progress calls one after the other. Chosen, not measured.
 const MAX_DRAINING_CALLS: u32 = 64;
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn unisono_mpi_tree_new(
 }
 
 /// Returns a hook that calls this one until it finds no work, and never asks to be called early: where hosts
-/// share processors, a call after a sleep takes as long as one that has moved something, because the
+/// share processors, a call after a sleep takes as long as a call that has moved data, because the
 /// processor's caches hold other data. The call after it tells.
 fn drained(mut hook: Box<dyn FnMut() -> HookOutcome + Send>) -> Box<dyn FnMut() -> HookOutcome + Send> {
     Box::new(move || {
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn unisono_mpi_tree_note(
     })
 }
 
-/// Ends this host's part in an orderly way: all hosts have entered their last barrier. Waits for nobody.
+/// Ends this host's part in an orderly way: all hosts have entered their last barrier. Waits for no host.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_tree_leave(tree: *mut TreeHandle) {
     ffi_call_or((), || {

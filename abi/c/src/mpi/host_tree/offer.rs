@@ -32,7 +32,7 @@ pub(in crate::mpi) struct HostOffer {
     /// The offer of the host's helper of the switches, or the reason why it does not serve. `None`: there is
     /// no helper.
     switches: Option<Result<HelperOffer, String>>,
-    /// A random number. That of the first host becomes the first episode in the switches.
+    /// A random number. The first host's number becomes the first episode in the switches.
     episode: u16,
 }
 
@@ -72,8 +72,8 @@ impl HostOffer {
         offers.iter().filter(|other| is_known && other.boot == self.boot).count().max(1)
     }
 
-    /// Returns the offer with that of the host's helper, whose network and node have to be those of this
-    /// offer. `network` is the digest of this host's network.
+    /// Returns the offer with the offer of the host's helper. The helper's network and node have to equal
+    /// this offer's. `network` is the digest of this host's network.
     pub(super) fn with_switches(
         mut self,
         helper: Option<Result<HelperOffer, String>>,
@@ -144,8 +144,8 @@ impl HostOffer {
     }
 
     /// Returns the address at which a host with the addresses `own` reaches this host: an address in a common
-    /// network, or else the first. An address that both hosts have, such as that of a bridge for containers,
-    /// does not lead to this host.
+    /// network, or else the first. An address that both hosts have, such as the address of a bridge for
+    /// containers, does not lead to this host.
     pub(in crate::mpi) fn address_for(&self, own: &[DeviceAddress]) -> Result<SocketAddr, String> {
         let is_own = |address: &Ipv4Addr| own.iter().any(|own| own.address == *address);
         let others = || self.addresses.iter().copied().filter(|address| !is_own(address));

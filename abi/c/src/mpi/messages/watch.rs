@@ -71,8 +71,8 @@ pub unsafe extern "C" fn unisono_mpi_watch_new(
     made
 }
 
-/// Connects to the two neighbors. `offers` has those of all ranks, in order; without an offer of each rank no
-/// rank connects.
+/// Connects to the two neighbors. `offers` has the offers of all ranks, in order; without an offer of each
+/// rank no rank connects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_watch_meet(watch: *mut WatchHandle, offers: *const u8) -> CallStatus {
     ffi_call(|| {

@@ -297,8 +297,8 @@ impl Broker {
         let Some(durable) = &mut self.durable else { return false };
         let Some(follower) = durable.followers.get_mut(&consumer) else { return false };
         let delivery = follower.deliveries.get(&position).copied();
-        // an acknowledgement that came too late has no effect: the event is delivered again, from which the
-        // program learns that
+        // an acknowledgement that came too late has no effect: the program learns that from the second
+        // delivery of the event
         if let Some(delivery) = delivery
             && self.channel.acknowledge(consumer, delivery) == Acknowledged::Done
         {

@@ -1,6 +1,6 @@
 //! MQTT messages in the log, and their confirmations.
 //!
-//! A message to a logged topic, or one that a session of the log waits for, is written before it is
+//! A message to a logged topic, or a message that a session of the log waits for, is written before it is
 //! delivered. PUBACK (QoS 1) and PUBREC (QoS 2) say that the log has the message: written, or synced, as
 //! configured. A message that the log refuses is neither delivered nor confirmed. A message of QoS 0 has no
 //! guarantee, and is delivered even then.

@@ -42,7 +42,7 @@ impl Broker {
         while let Some(entry) = durable.log.read(&mut cursor)? {
             let LogEntry::Event { position } = entry else { continue };
             let Ok(event) = LoggedEvent::read(cursor.body()) else { continue };
-            // the memory is charged to the owner of the event, as that of newly published events is
+            // the memory is charged to the owner of the event, as for newly published events
             let (tenant, keeping) = cursor.chain().and_then(|chain| terms.get(&chain)).unwrap_or(&of_nobody);
             let retention = match (event.retained, event.payload.is_empty()) {
                 (false, _) => Retention::AsTopic,

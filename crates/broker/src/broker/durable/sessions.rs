@@ -140,7 +140,7 @@ impl Broker {
         self.session_messages_again(now, &again)
     }
 
-    /// Restores the messages of sessions: those that wait, and those in flight.
+    /// Restores the messages of sessions: waiting messages, and messages in flight.
     fn session_messages_again(
         &mut self,
         now: Instant,
@@ -246,7 +246,7 @@ impl Broker {
     }
 }
 
-/// Returns the patterns of all sessions' subscriptions of QoS 1 and 2, without those of groups.
+/// Returns the patterns of all sessions' subscriptions of QoS 1 and 2, without the patterns of groups.
 fn patterns(sessions: &[(MqttSessionId, SavedSession)]) -> Vec<(TopicPattern, SessionRoute)> {
     let all = sessions.iter().enumerate();
     let all =

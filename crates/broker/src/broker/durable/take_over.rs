@@ -38,8 +38,8 @@ impl Broker {
         self.answer(client, &Frame::TakenOver(report));
     }
 
-    /// Writes what the log has to have, and lets another process open it. All syncs must have ended. Nothing
-    /// may be given to the broker before [`lock_log_again`](Self::lock_log_again).
+    /// Saves the floors that have risen, and lets another process open the log. All syncs must have ended.
+    /// Nothing may be given to the broker before [`lock_log_again`](Self::lock_log_again).
     ///
     /// # Errors
     /// The log stays locked.

@@ -5,11 +5,11 @@
 //!   publish.rs     PUBLISH of a client -> the channel        PUBREL
 //!   subscribe.rs   SUBSCRIBE, UNSUBSCRIBE -> consumers of the channel
 //!   deliver.rs     deliveries of the channel -> PUBLISH      PUBACK, PUBREC, PUBCOMP
-//!   saved.rs       what the log keeps of a session         record.rs: the same in memory
+//!   saved.rs       the logged part of a session            record.rs: the same in memory
 //! ```
 //! A client is one supplier of the channel, and one consumer for each QoS of its subscriptions. Its session
 //! outlives the connection for the time that the client requested: meanwhile its consumers are paused, and
-//! its messages wait in their inboxes, bounded like those of any consumer.
+//! its messages wait in their inboxes, bounded like the inboxes of any consumer.
 //!
 //! The key of a session is the client's identity and its client identifier. So two identities may use one
 //! client identifier, each with a session of its own, and neither blocks the identifier for the other.

@@ -1,9 +1,9 @@
-//! What the log keeps of a session, as the broker has it in memory (`saved.rs` writes and restores it).
+//! The logged part of a session, as the broker has it in memory (`saved.rs` writes and restores it).
 
 use crate::log::{SessionLine, session_file};
 use std::collections::BTreeSet;
 
-/// What the log keeps of a session.
+/// The logged part of a session.
 #[derive(Debug)]
 pub(super) struct SessionRecord {
     /// The name of its file.

@@ -1,4 +1,4 @@
-//! What the log keeps of a session, so that it outlives the broker: `log/sessions.rs` has the file.
+//! The logged part of a session, which outlives the broker: `log/sessions.rs` has the file.
 //!
 //! Each change of a session becomes a line. Lines are written before the server gets the next task, and so
 //! before any packet that depends on them leaves the broker: a client's message of QoS 2 is known before its
@@ -274,7 +274,7 @@ impl MqttSessions {
 }
 
 impl Broker {
-    /// Makes the log keep a session that outlives its connection, or forget one that does not.
+    /// Makes the log keep a session that outlives its connection, or forget a session that does not.
     pub(super) fn mqtt_keep(&mut self, id: MqttSessionId) {
         if !self.keeps_sessions() {
             return;

@@ -82,7 +82,7 @@ pub(super) struct MqttSession {
     pub(super) in_flight: BTreeMap<u16, InFlight>,
     /// Messages of `in_flight` not yet sent on this connection, because the client takes no more at once.
     pub(super) unsent: VecDeque<u16>,
-    /// What the log keeps of the session. `None`: it does not outlive the broker.
+    /// The logged part of the session. `None`: the session does not outlive the broker.
     pub(super) record: Option<Box<SessionRecord>>,
     /// The last packet identifier that was used.
     last_id: u16,
@@ -134,9 +134,9 @@ pub(super) struct SentMessage {
 /// subscriptions that match each message in flight, so their identifiers are found again for each sending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SentIdentifiers {
-    /// One subscription alone: the group's, or the new one that a retained message is sent for.
+    /// One subscription alone: the group's, or the new subscription that a retained message is sent for.
     Of(Option<u32>),
-    /// All of the QoS that match the topic, without those that want no messages of the client's own.
+    /// All of the QoS that match the topic, without subscriptions that want no messages of the client's own.
     Matching { subscribed: MqttQos, is_own: bool },
 }
 
@@ -261,7 +261,8 @@ impl MqttSession {
         Some(flight)
     }
 
-    /// Returns the subscriptions of one QoS, without those of groups, that a message of this topic matches.
+    /// Returns the subscriptions of one QoS, without subscriptions of groups, that a message of this topic
+    /// matches.
     pub(super) fn matching<'a, 'b>(
         &'a self,
         topic: &'b str,

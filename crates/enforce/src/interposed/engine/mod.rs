@@ -8,8 +8,8 @@
 //! ```
 //! In a class with fair flows, each flow waits in a leaf of its own below the class (`flows/mod.rs`). A class
 //! at its ceiling is held until its own virtual clock lets it send again; meanwhile its siblings have the
-//! link. A class without a limit gets one that bounds its delay, because programs fill any queue that they
-//! find.
+//! link. A class without a limit gets a limit that bounds its delay, because programs fill any queue that
+//! they find.
 //!
 //! Pure logic: time is an argument. Cost of a frame: the scheduler's, and some 30 ns for the clocks and the
 //! statistics; no allocation.
@@ -268,7 +268,7 @@ impl<F> Engine<F> {
         }
     }
 
-    /// Releases the classes that may send again. Returns the earliest time at which another one may.
+    /// Releases the classes that may send again. Returns the time of the next release.
     fn release(&mut self, now: Instant) -> Instant {
         let EngineQueue::Fair(queue) = &mut self.queue else { return Instant::NEVER };
         let (ceilings, layout) = (&self.parts.ceilings, &self.parts.layout);

@@ -36,7 +36,7 @@ pub(in super::super) struct AfXdp {
     arrivals: XdpSocket,
     device: LargePacketSocket,
     free: Vec<Chunk>,
-    /// The frames that the scheduler has released, in the order in which they leave.
+    /// The frames that the scheduler has released, in the order of departure.
     leaving: VecDeque<RingFrame>,
     merges: Merges,
     /// The number of merged runs that the device refused in a row.

@@ -70,7 +70,7 @@ pub struct FrameRun {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunSegmentation {
     pub version: Version,
-    /// The bytes of the headers, of which each frame gets a copy.
+    /// The bytes of the headers; each frame gets a copy of the headers.
     pub headers: usize,
     /// The bytes of payload in each frame.
     pub segment: usize,

@@ -17,7 +17,7 @@
 //!
 //! Later fragments of a packet carry no ports. If a rule names ports, the class of a first fragment is
 //! remembered ([`REMEMBERED`]), with the fields that all fragments share as the key, and later fragments get
-//! that class. If the class is not remembered, they get that of a packet without ports. The interposed
+//! that class. If the class is not remembered, they get the class of a packet without ports. The interposed
 //! backend ([`crate::interposed`]) does the same.
 //!
 //! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
@@ -286,7 +286,7 @@ fn leaf_of_socket(code: &mut Assembler, storage: &SocketStorage, classes: &[u16]
     code.here(none).copy(R1, PACKET);
 }
 
-/// The class with which the program ends.
+/// The class that the program returns.
 #[derive(Clone, Copy)]
 enum DecidedClass {
     Known(u32),

@@ -8,8 +8,8 @@
  * Decided in user space: the classes and their costs, the rate, and the class of each priority. It writes
  * them before a device gets the discipline. Later it only reads, except that it may write other classes as a
  * plan: when the word `change` is set, the next packet that arrives makes this program replace the classes,
- * and no waiting packet is lost. If no other packet comes, user space sends one that names the class `KICK`;
- * the program drops it.
+ * and no waiting packet is lost. If no other packet comes, user space sends a packet that names the class
+ * `KICK`; the program drops that packet.
  *
  * When the loader dies: the device holds its discipline, the discipline its programs, and they their maps;
  * all of them go when the device gets another discipline. One set of maps serves one device.
@@ -89,7 +89,7 @@ _Static_assert(sizeof(struct link) == 96 && sizeof(struct hsfq) == 565296 && siz
 #define MILLISECOND 1000000ULL
 /* A timer that is late by up to this is made up for; a longer pause is not. */
 #define MAX_LATE (10 * MILLISECOND)
-/* The most packets that are dropped for one that arrives. */
+/* The most packets that are dropped for one arriving packet. */
 #define MAX_VICTIMS 1024
 
 static __always_inline void *only(void *map)

@@ -33,8 +33,8 @@ struct AttachedDiscipline {
 }
 
 impl FairQueue {
-    /// Replaces the classes by those of `policy`, which this backend must support. Returns whether the change
-    /// was possible.
+    /// Replaces the classes by the classes of `policy`, which this backend must support. Returns whether the
+    /// change was possible.
     pub(super) fn change(
         &mut self,
         host: &mut HostDevice,

@@ -42,9 +42,10 @@ const GSO_TIME_NS: f64 = 250e3;
 /// would otherwise wait for a turn of many milliseconds of the largest. Half as much would halve the ratio of
 /// weights that turns can express. Chosen, not measured.
 const TURN_NS: f64 = 50e6;
-/// The burst, as time at the class's rate (ns): for so long a class may be idle, or the kernel late, without
-/// a loss of its share. It is a tick at 250 Hz, the greatest delay of a kernel timer. With a longer time, a
-/// class that was idle could send more at once at the link's rate. Chosen by this argument, not measured.
+/// The burst, as time at the class's rate (ns): a class may be idle, or the kernel late, for this long
+/// without a loss of its share. It is a tick at 250 Hz, the greatest delay of a kernel timer. With a longer
+/// time, a class that was idle could send more at once at the link's rate. Chosen by this argument, not
+/// measured.
 const BURST_NS: u64 = 4_000_000;
 /// The parameters of `fq_codel`: the target delay of packets, and the interval for which delays may exceed it
 /// before packets are marked or dropped (ns). The target is longer if the longest packet takes longer. RFC
@@ -293,8 +294,9 @@ pub(super) fn counted_size(policy: &Policy) -> Option<CountedSize> {
 /// fewer than there may be classes; the others are left for the leaves of sockets.
 const MAX_CHOSEN_BY_KERNEL: u32 = 0x6f00;
 
-/// Returns the handle for a new discipline of a leaf: a number below those of the kernel's choice, and only
-/// for a class beyond [`MAX_CHOSEN_BY_KERNEL`], because disciplines of other programs have such numbers, too.
+/// Returns the handle for a new discipline of a leaf: a number below the numbers of the kernel's choice, and
+/// only for a class beyond [`MAX_CHOSEN_BY_KERNEL`], because disciplines of other programs have such numbers,
+/// too.
 fn leaf_handle(class: u32) -> u32 {
     match (class & 0xffff).saturating_sub(MAX_CHOSEN_BY_KERNEL) << 16 {
         HANDLE | 0x8000_0000.. => qdisc::AUTOMATIC,
@@ -452,7 +454,7 @@ fn room(limit: Option<Limit>, ByteRate(rate): ByteRate, longest: u64) -> Room {
     }
 }
 
-/// Returns notes about limits into which the longest packet does not fit.
+/// Returns notes about limits below the length of the longest packet.
 pub(super) fn too_long_notes(policy: &Policy, longest: u64) -> Vec<String> {
     let leaves = policy.hierarchy.classes().filter(|(id, _)| policy.hierarchy.is_leaf(*id));
     let short = leaves.filter(|(_, class)| class.limit.is_some_and(|limit| limit.bytes < longest));

@@ -286,8 +286,8 @@ fn find_table<'t, 'a>(classes: &'t Spanned<DeValue<'a>>, name: &str) -> Option<&
     here.or_else(|| tables().find_map(|(_, value)| find_table(value, name)))
 }
 
-/// Returns a message with the name of the class in which the mistake is: users do not see the text in force,
-/// so its lines say nothing to them.
+/// Returns a message with the name of the class that has the mistake: users do not see the text in force, so
+/// its lines say nothing to them.
 fn in_class(text: &str, at: usize, what: &str) -> String {
     let class = read(text, RowMatches::Skipped).ok().and_then(|written| {
         let before = written.classes.into_iter().filter(|class| class.name.at <= at);

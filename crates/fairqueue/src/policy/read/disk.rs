@@ -1,4 +1,4 @@
-//! Reads the table `disk`: what each class uses a disk for, and which users may send its requests.
+//! Reads the table `disk`: each class's purpose in using the disk, and the users of its requests.
 
 use super::super::error::{Mistake, meant, wrong};
 use super::super::units;

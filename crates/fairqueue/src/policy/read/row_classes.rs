@@ -58,7 +58,7 @@ pub(in super::super) fn write_class(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum RowMatches {
     Read,
-    /// All but those of the first class are left out.
+    /// Only the matches of the first class are read.
     Skipped,
 }
 

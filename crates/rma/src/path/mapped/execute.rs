@@ -122,7 +122,7 @@ impl TargetPart<'_> {
 
     /// Returns the error for a copy that failed. An open /proc/PID/mem reads and writes nothing once its
     /// process has ended or has executed another program; process_vm_readv(2) reports a process that has
-    /// ended as unknown, and one that has executed another program by a bad address.
+    /// ended as unknown, and a process that has executed another program by a bad address.
     #[cold]
     pub(super) fn failed(&self, source: std::io::Error) -> Error {
         let rank = Rank::at(self.target);

@@ -58,7 +58,7 @@ use unisono_linux::clock::{now, ticks};
 use unisono_linux::process_vm;
 use unisono_sync::{Flag, Lines, Waited, Wakeups, WatchVerdict};
 
-/// What a member keeps about one other member.
+/// A member's state about one other member.
 #[derive(Debug)]
 pub(crate) struct MappedPeer {
     /// Whether an operation may be done at once, in place, without any further check. If so, the part is
@@ -100,7 +100,7 @@ enum LockHeld {
     Unchecked,
 }
 
-/// What an origin knows about its targets after a fence.
+/// An origin's knowledge about its targets after a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TargetExposure {
     /// Nothing: the fence was no barrier. Short operations are staged.

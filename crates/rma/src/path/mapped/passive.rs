@@ -30,9 +30,9 @@ pub(super) const MAX_OFFER_MEMBERS: usize = 16;
 /// the kernel (0.77 to 0.82, n = 7, as in `offer_lifetime.rs`).
 pub(super) const MAX_OFFERED_BYTES: usize = 512 << 10;
 /// The number of epochs without an offer to a target that did not take the last one. If a target computes,
-/// one epoch in 33 loses the time of an offer in vain, which is that of two copies by the kernel: 6 % in all.
-/// With 16 epochs the loss would be twice that; with 64 epochs an origin would notice later that a target is
-/// in the library again. Chosen by this sum, not measured.
+/// one epoch in 33 loses the time of an offer in vain, which is the time of two copies by the kernel: 6 % in
+/// all. With 16 epochs the loss would be twice that; with 64 epochs an origin would notice later that a
+/// target is in the library again. Chosen by this sum, not measured.
 const EPOCHS_WITHOUT_OFFER: u8 = 32;
 /// The longest sleep until a claimed offer is applied: the target wakes no origin, so the sleep ends by
 /// itself. The target copies at most [`MAX_OFFERED_BYTES`] bytes, so it takes 0.1 ms only if it has lost its

@@ -59,8 +59,8 @@ impl PartBlock {
         is_in_order
     }
 
-    /// Returns the data of blocks, one after the other: as it is in `brought` if their order is that of
-    /// travel.
+    /// Returns the data of blocks, one after the other: as it is in `brought` if the blocks are in the order
+    /// of travel.
     fn gather<'a>(blocks: &[Self], brought: &'a [u8]) -> Cow<'a, [u8]> {
         let follows = |pair: &[Self]| pair[0].data().end == pair[1].at;
         match (blocks.first(), blocks.last()) {
@@ -103,7 +103,8 @@ pub(super) struct AlikeEntries {
 }
 
 impl AlikeEntries {
-    /// Adds an entry; returns false if it is long, or does something else than those that are there.
+    /// Adds an entry; returns false if it is long, or if its operation differs from the operation of the
+    /// present entries.
     pub(super) fn add(&mut self, head: Head, data: &[u8]) -> bool {
         let is_alike = self.blocks.is_empty() || self.how == head.how;
         let takes = is_alike && head.length <= MAX_STAGED_BYTES;

@@ -60,7 +60,7 @@ impl Agent {
     }
 }
 
-/// What the agent found.
+/// The agent's finding in a round.
 enum AgentRound {
     /// The member's own calls make progress.
     Busy,

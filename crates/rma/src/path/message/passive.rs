@@ -20,7 +20,7 @@
 //! circle: two ranks in lock_all that lock two targets in opposite orders, and two others that request these
 //! targets exclusively.
 //!
-//! Cost: 2 messages for a single short operation; for several operations, 2 messages and those of the
+//! Cost: 2 messages for a single short operation; for several operations, 2 messages and the messages of the
 //! operations, and 1 more without a get. Reference: the paper, sections 4.3 and 6.
 
 use super::issue::SHORT;

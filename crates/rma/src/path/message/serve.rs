@@ -120,7 +120,7 @@ impl EngineState {
                     self.port(window).release(next.rank);
                     match performed {
                         Ok(()) => self.acknowledge(next.rank, &header)?,
-                        // The fault is that rank's, not that of the peer whose packet is being served.
+                        // That rank is at fault, not the peer whose packet is being served.
                         Err(why) => self.refuse(next.rank, &why),
                     }
                 }
@@ -145,7 +145,7 @@ impl EngineState {
         self.grant_locks(window)
     }
 
-    /// Does what an operation's flags request, after the operation itself is done.
+    /// Carries out the requests in an operation's flags, after the operation itself is done.
     fn finished(&mut self, from: Rank, header: &Header) -> ServedResult {
         if header.flags.has(PacketFlags::LAST) {
             let port = self.port(header.window);
@@ -176,7 +176,7 @@ impl EngineState {
 
     fn acknowledge(&mut self, from: Rank, header: &Header) -> ServedResult {
         if header.flags.has(PacketFlags::ACKNOWLEDGE) {
-            // An acknowledgement covers all earlier operations, so this one replaces one that is owed.
+            // An acknowledgement covers all earlier operations, so this acknowledgement replaces an owed one.
             self.port(header.window).peers[from.index()].owed = None;
             let done = Header { tag: header.tag, ..Header::new(PacketKind::Complete, header.window) };
             self.reply(from, &done, &[])?;

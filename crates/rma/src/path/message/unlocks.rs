@@ -24,7 +24,7 @@ use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
-/// Unacknowledged unlocks, by window and peer: those of this member, and those of other members that this
+/// Unacknowledged unlocks, by window and peer: unlocks by this member, and unlocks by other members that this
 /// member has to acknowledge.
 #[derive(Debug, Default)]
 pub(super) struct Unlocks {
