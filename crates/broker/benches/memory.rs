@@ -12,7 +12,7 @@
 //!
 //! Variants: `copy` writes the event from a buffer and copies it out; `place` leaves it in its slot and reads
 //! none of its bytes, as iceoryx2's own benchmark does; `spin`, `sleep` and `adaptive` are the ways to wait.
-//! `iceoryx2` is built from the peers of `study` when it is selected, alone or by name; if the build fails,
+//! `iceoryx2` is built from the peers of `laboratory` when it is selected, alone or by name; if the build fails,
 //! the reason is printed.
 
 #![cfg(not(loom))]
@@ -305,7 +305,7 @@ fn stopped(variant: &str, bytes: usize, time: Duration) -> f64 {
 
 /// Builds the peer, once: returns its program, or the reason of the failure.
 fn peer() -> Result<PathBuf, String> {
-    let project = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../study/peers/cargo");
+    let project = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../laboratory/peers/cargo");
     let built = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--release", "--quiet", "--manifest-path"]).arg(project.join("Cargo.toml"));

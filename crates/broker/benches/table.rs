@@ -5,7 +5,8 @@
 //! ```
 //! Each row names this broker's figure, that of the other program, their ratio (the median of the pairs, with
 //! the least and the greatest one) and the ratio to reach. Each sample has new processes; the order changes
-//! from sample to sample. Where there are three processors, publisher, broker and consumer have one each.
+//! from sample to sample. Where there are three processors, publisher, broker and consumer have one each. Where
+//! there are two, publisher and consumer share one if the events pass a third program, and have one each if not.
 //!
 //! | row | this broker | beside it |
 //! |---|---|---|
@@ -99,11 +100,10 @@ fn print_line(what: impl std::fmt::Display) {
 
 fn play(words: &str) {
     let words: Vec<&str> = words.split(' ').collect();
-    let processors = affinity::allowed(Tid::current()).map_or(1, |set| set.len());
-    if processors >= 3
-        && let Ok(processor) = words[0].parse()
+    if processors() >= 2
+        && let Ok(processor) = words[0].parse::<usize>()
     {
-        affinity::restrict_own(&CpuSet::single(processor)).expect("three processors");
+        affinity::restrict_own(&CpuSet::single(processor % processors())).expect("an allowed processor");
     }
     let at = || words[2].parse::<BrokerAddress>().expect("an address");
     let time = || Duration::from_millis(words[3].parse().expect("milliseconds"));
@@ -124,6 +124,11 @@ fn play(words: &str) {
         "asker" => print_line(ask(words[2], time())),
         other => panic!("no role {other}"),
     }
+}
+
+/// The processors on which this program may run, which are numbered from 0 on.
+fn processors() -> usize {
+    affinity::allowed(Tid::current()).map_or(1, |set| set.len())
 }
 
 fn wait(name: &str) -> ChannelWait {
@@ -315,6 +320,12 @@ const SOURCE: usize = 0;
 const MIDDLE: usize = 1;
 const SINK: usize = 2;
 
+/// The processor of a program that exchanges messages with the source directly. If there are two processors, a
+/// sink shares one with the source, because the broker between them has the other; a direct partner does not.
+fn partner() -> usize {
+    if processors() >= 3 { SINK } else { MIDDLE }
+}
+
 /// What all rows need.
 struct Bench {
     directory: tempfile::TempDir,
@@ -356,23 +367,24 @@ impl Bench {
     }
 
     fn alone_plain(&self) -> f64 {
-        let mut sink = Party::start(SINK, &["plain-timed", "", &self.ms]);
+        let mut sink = Party::start(partner(), &["plain-timed", "", &self.ms]);
         let at = sink.line();
         let _source = Party::start(SOURCE, &["plain-stamped", &at, &self.ms]);
         sink.figure()
     }
 
     fn request(&self, wait: &str) -> f64 {
-        let (_broker, tcp) = self.broker(wait);
+        // A broker that spins takes a processor from the two programs where there is no third one.
+        let (_broker, tcp) = self.broker(if processors() >= 3 { wait } else { "sleep" });
         let shared = self.directory.path().join("events").display().to_string();
         let at = if wait == "spin" { shared } else { tcp };
-        let mut replier = Party::start(SINK, &["replier", &at, wait]);
+        let mut replier = Party::start(partner(), &["replier", &at, wait]);
         replier.line();
         Party::start(SOURCE, &["requester", &at, &self.ms, wait]).figure()
     }
 
     fn echo(&self) -> f64 {
-        let mut echo = Party::start(SINK, &["echo"]);
+        let mut echo = Party::start(partner(), &["echo"]);
         let at = echo.line();
         Party::start(SOURCE, &["asker", &at, &self.ms]).figure()
     }
