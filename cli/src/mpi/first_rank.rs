@@ -5,15 +5,7 @@ use std::env;
 use std::fs;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
-<<<<<<< HEAD
 use unisono_fit::ranks;
-=======
-
-/// The variables in which launchers write a process's rank. Variables that number the ranks of each host
-/// separately come first, because an error may differ between hosts.
-const RANK_VARIABLES: [&str; 5] =
-    ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
->>>>>>> s5-prose
 
 /// Time that the other ranks wait before they end, because a launcher may drop the output of the first rank
 /// once another rank has failed.
