@@ -266,7 +266,11 @@ mod tests {
         let more = summary_text(&lines, usize::MAX);
         assert!(more.contains("  4  in 2 rounds\n"), "{more}");
         lines.retain(|line| !matches!(line, Line::Run(run) if run.repetition == 1));
-        assert!(summary_text(&lines, usize::MAX).contains("  1  seen once\n"), "{}", summary_text(&lines, usize::MAX));
+        assert!(
+            summary_text(&lines, usize::MAX).contains("  1  seen once\n"),
+            "{}",
+            summary_text(&lines, usize::MAX)
+        );
     }
 
     /// Returns the runs of a plan, with values that depend only on variant and parameters.
