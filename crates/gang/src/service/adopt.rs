@@ -20,7 +20,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, ProcessMover};
+use unisono_linux::cgroup::{CgroupHierarchy, ControlGroup, ProcessMover};
 use unisono_linux::clock::{self, Instant};
 use unisono_linux::local_socket::own_user;
 use unisono_linux::pinned::PinnedProcess;
@@ -73,18 +73,6 @@ fn host(error: impl std::fmt::Display) -> GangRefusal {
 
 fn bad(text: String) -> GangRefusal {
     GangRefusal::new(GangRefusalKind::BadRequest, text)
-}
-
-/// Returns the hierarchy in which gangs are frozen: version 2, or the freezer of version 1.
-pub fn freezing(all: &[CgroupHierarchy]) -> Result<&CgroupHierarchy> {
-    let second = CgroupHierarchy::of_version(all, CgroupVersion::V2).filter(|h| h.top().has("cgroup.procs"));
-    second.or_else(|| CgroupHierarchy::with(all, "freezer")).ok_or_else(|| {
-        Error::Host(
-            "gangs need control groups that can be frozen, and neither cgroup version 2 nor the version 1 \
-             freezer is mounted; try: mount -t cgroup2 none /sys/fs/cgroup"
-                .into(),
-        )
-    })
 }
 
 /// Returns the hierarchy beside `first` whose groups can be frozen too: the version 1 freezer on a host that

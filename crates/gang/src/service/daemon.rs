@@ -11,6 +11,7 @@ use super::request::{
 };
 use super::scan_times::ScanTimes;
 use super::state::{AddRequest, ROOT, RequestSource, ServedGang, ServiceState};
+use crate::cgroups;
 use crate::error::{Error, Result, system};
 use crate::gang::{GangId, GangWeight};
 use crate::host::resting::Resting;
@@ -119,7 +120,7 @@ impl GangDaemon {
     /// Starts the scheduler's thread, still without gangs. The turns of later gangs are written into `trace`.
     pub(super) fn start(terms: Terms, journal: GangJournal, trace: Option<File>) -> Result<GangDaemon> {
         let all = hierarchies()?;
-        let hierarchy = adopt::freezing(&all)?.clone();
+        let hierarchy = cgroups::freezing(&all)?.clone();
         let freezer = adopt::freezer_beside(&all, &hierarchy);
         let all_cpus = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
         let alarm = Sleeper::new().map_err(system("make an alarm"))?;
