@@ -201,9 +201,6 @@ impl FromStr for Pin {
     type Err = BadPin;
 
     fn from_str(text: &str) -> Result<Self, BadPin> {
-        let bad = || BadPin(text.to_owned());
-        let number =
-            |part: &str| part.trim().parse::<usize>().ok().filter(|n| *n < CpuSet::LIMIT).ok_or_else(bad);
         match text {
             "none" => return Ok(Pin::None),
             "spread" => return Ok(Pin::Spread),
@@ -211,14 +208,7 @@ impl FromStr for Pin {
         }
         let mut list = Vec::new();
         for part in text.split(',') {
-            let (first, last) = match part.split_once('-') {
-                Some((first, last)) => (number(first)?, number(last)?),
-                None => (number(part)?, number(part)?),
-            };
-            if first > last {
-                return Err(bad());
-            }
-            list.extend(first..=last);
+            list.extend(CpuSet::range(part).ok_or_else(|| BadPin(text.to_owned()))?);
         }
         Ok(Pin::List(list))
     }

@@ -106,6 +106,30 @@ unsafe fn bpf(command: i32, attributes: &mut Attributes) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
+/// Makes the call that reads or writes one element of a map.
+///
+/// # Safety
+/// Key and value must have the sizes of the map and be valid for reads; the value that MAP_LOOKUP fills, for
+/// writes.
+unsafe fn element<K, V>(command: i32, map: &OwnedFd, key: *const K, value: *const V) -> io::Result<()> {
+    let mut attributes = Attributes::new().word(0, map.as_raw_fd() as u32).pointer(8, key).pointer(16, value);
+    // SAFETY: the caller guarantees both pointers.
+    unsafe { bpf(command, &mut attributes).map(drop) }
+}
+
+/// Reads the head of a map's `struct bpf_map_info`: type, number, size of a key, size of a value, elements,
+/// flags.
+fn map_information<const WORDS: usize>(map: &OwnedFd) -> io::Result<[u32; WORDS]> {
+    let mut words = [0_u32; WORDS];
+    let mut attributes = Attributes::new()
+        .word(0, map.as_raw_fd() as u32)
+        .word(4, size_of_val(&words) as u32)
+        .pointer(8, words.as_mut_ptr());
+    // SAFETY: the words are valid for writes of the given length.
+    unsafe { bpf(INFORMATION, &mut attributes)? };
+    Ok(words)
+}
+
 fn owned(descriptor: i32) -> OwnedFd {
     // SAFETY: the callers pass a descriptor that the kernel just made for them alone; it is close-on-exec.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
@@ -158,28 +182,15 @@ impl Array {
         // SAFETY: the command follows no pointers.
         let descriptor = owned(unsafe { bpf(MAP_BY_ID, &mut attributes)? });
         let array = Self { descriptor, value_size: value_size as usize };
-        match array.information()? {
-            [ARRAY, _, 4, size, ..] if size == value_size => Ok(array),
+        match map_information::<4>(&array.descriptor)? {
+            [ARRAY, _, 4, size] if size == value_size => Ok(array),
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         }
     }
 
     /// Returns the kernel's number of the map. Needs Linux 4.13.
     pub fn id(&self) -> io::Result<u32> {
-        Ok(self.information()?[1])
-    }
-
-    /// Reads the head of `struct bpf_map_info`: type, number, size of a key, size of a value, elements,
-    /// flags.
-    fn information(&self) -> io::Result<[u32; 6]> {
-        let mut words = [0_u32; 6];
-        let mut attributes = Attributes::new()
-            .word(0, self.descriptor.as_raw_fd() as u32)
-            .word(4, size_of_val(&words) as u32)
-            .pointer(8, words.as_mut_ptr());
-        // SAFETY: the words are valid for writes of the given length.
-        unsafe { bpf(INFORMATION, &mut attributes)? };
-        Ok(words)
+        Ok(map_information::<2>(&self.descriptor)?[1])
     }
 
     /// Reads an element.
@@ -188,13 +199,8 @@ impl Array {
     /// If `value` does not have the size of an element.
     pub fn read(&self, at: u32, value: &mut [u8]) -> io::Result<()> {
         assert_eq!(value.len(), self.value_size, "an element has a size of its own");
-        let mut attributes = Attributes::new()
-            .word(0, self.descriptor.as_raw_fd() as u32)
-            .pointer(8, &raw const at)
-            .pointer(16, value.as_mut_ptr());
         // SAFETY: the key has four bytes, and the value has the map's element size, as checked above.
-        unsafe { bpf(MAP_LOOKUP, &mut attributes)? };
-        Ok(())
+        unsafe { element(MAP_LOOKUP, &self.descriptor, &raw const at, value.as_mut_ptr()) }
     }
 
     /// Writes an element.
@@ -203,13 +209,8 @@ impl Array {
     /// If `value` does not have the size of an element.
     pub fn write(&self, at: u32, value: &[u8]) -> io::Result<()> {
         assert_eq!(value.len(), self.value_size, "an element has a size of its own");
-        let mut attributes = Attributes::new()
-            .word(0, self.descriptor.as_raw_fd() as u32)
-            .pointer(8, &raw const at)
-            .pointer(16, value.as_ptr());
         // SAFETY: the key has four bytes, and the value has the map's element size, as checked above.
-        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
-        Ok(())
+        unsafe { element(MAP_UPDATE, &self.descriptor, &raw const at, value.as_ptr()) }
     }
 }
 
