@@ -88,7 +88,7 @@ impl CpuSet {
 
     /// Parses one element of a list of processors, such as `3` or `0-3`.
     pub fn range(element: &str) -> Option<RangeInclusive<usize>> {
-        let number = |text: &str| text.trim().parse().ok().filter(|cpu| *cpu < Self::LIMIT);
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < Self::LIMIT);
         let (first, last) = element.split_once('-').unwrap_or((element, element));
         let range = number(first)?..=number(last)?;
         (!range.is_empty()).then_some(range)
