@@ -42,8 +42,8 @@ impl Competitors {
         Ok(competitors)
     }
 
-    pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
-        self.children.iter().map(Child::id)
+    pub fn children(&self) -> &[Child] {
+        &self.children
     }
 }
 
