@@ -28,7 +28,7 @@ use unisono_linux::process::is_root;
 use unisono_linux::user_namespace;
 use unisono_measure::background::BackgroundLoad;
 use unisono_measure::evidence::left_out;
-use unisono_measure::record::{Line, Outcome, RunLine};
+use unisono_measure::record::{Line, Outcome};
 use unisono_measure::units;
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
@@ -438,21 +438,14 @@ fn report_outcome(
     if let Some(signal) = &study_outcome.stopped_by {
         writeln!(to, "{signal}: the runs made until then are kept and reported.")?;
     }
-    let runs = study_outcome.lines.iter().filter_map(|line| match line {
-        Line::Run(run) => Some(run.outcome),
-        Line::Study(_) => None,
-    });
-    let (mut measured, mut failed, mut disturbed) = (0, 0, 0);
-    for outcome in runs {
-        measured += usize::from(outcome == Outcome::Measured);
-        failed += usize::from(outcome == Outcome::Failed);
-        disturbed += usize::from(outcome == Outcome::Disturbed);
-    }
-    let cut = left_out(recorded_runs(&study_outcome.lines));
-    let background = study_outcome.lines.iter().rev().find_map(|line| match line {
-        Line::Run(run) => run.host.background.and_then(|load| load.in_words(run.host.cpus)),
-        Line::Study(_) => None,
-    });
+    let runs = || study_outcome.lines.iter().filter_map(Line::run);
+    let count = |outcome: Outcome| runs().filter(|run| run.outcome == outcome).count();
+    let measured = count(Outcome::Measured);
+    let failed = count(Outcome::Failed);
+    let disturbed = count(Outcome::Disturbed);
+    let cut = left_out(runs());
+    let background =
+        runs().rev().find_map(|run| run.host.background.and_then(|load| load.in_words(run.host.cpus)));
     if let Some(words) = background {
         writeln!(to, "{}", fold(&words, table_width()))?;
     }
@@ -482,13 +475,6 @@ fn report_outcome(
         );
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-fn recorded_runs(lines: &[Line]) -> impl Iterator<Item = &RunLine> {
-    lines.iter().filter_map(|line| match line {
-        Line::Run(run) => Some(&**run),
-        Line::Study(_) => None,
-    })
 }
 
 /// Returns the figures and verdicts of every study, and the lessons of middleware studies.
