@@ -99,7 +99,6 @@ pub enum ServiceRequest {
     Add {
         target: GangTarget,
         /// `None`: the name of the program or of the group.
-        #[serde(default)]
         name: Option<GangName>,
         #[serde(default = "default_weight")]
         weight: u32,

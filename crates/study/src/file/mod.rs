@@ -62,7 +62,6 @@ pub struct StudyFile {
     /// The programs that run, the programs beside them, the number of runs.
     pub method: String,
     /// The paper's condition that the study examines, if any.
-    #[serde(default)]
     pub condition: Option<String>,
     /// Position in the report.
     #[serde(default)]
@@ -72,12 +71,10 @@ pub struct StudyFile {
     #[serde(default)]
     pub named_only: bool,
     /// The opening question of the report that the study answers, if any.
-    #[serde(default)]
     pub answers: Option<Question>,
     /// Readable names of variants, figures and parameters, and of values of a parameter (`PARAMETER=VALUE`).
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    #[serde(default)]
     pub paper: Option<Paper>,
     pub driver: &'static DriverKind,
     pub repetitions: PerProfile<u32>,
@@ -111,7 +108,6 @@ pub struct Variant {
     #[serde(default = "once")]
     pub starts: u32,
     /// The first profile that includes the variant.
-    #[serde(default)]
     pub from: Option<Profile>,
     /// Restricts the variant to points of the sweeps with these values.
     #[serde(default)]
