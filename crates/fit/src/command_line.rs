@@ -112,9 +112,9 @@ const WITH_VALUE: &str = "\
     n np c N ppn perhost npernode npersocket f host H hosts hostfile machinefile default-hostfile bootstrap \
     bootstrap-exec launcher launcher-exec rmk bind-to map-by rank-by membind topolib order-nodes wdir wd \
     path prefix genvlist envlist x configfile app am tune rf rankfile output-filename outfile-pattern \
-    errfile-pattern prepend-pattern timeout stdin iface demux usize gpus-per-proc cpu-set cpu-list slot- \
-    list display output runtime-options personality dvm s preload-files report-uri ompi-server nameserver \
-    localhost";
+    errfile-pattern prepend-pattern timeout stdin iface demux usize gpus-per-proc cpu-set cpu-list \
+    slot-list display output runtime-options personality dvm s preload-files report-uri ompi-server \
+    nameserver localhost";
 /// Those that take two values.
 const WITH_TWO_VALUES: &[&str] = &["genv", "env", "mca", "gmca", "pmixmca", "prtemca"];
 /// The options of `srun` with one value.
