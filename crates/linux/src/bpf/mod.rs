@@ -72,6 +72,16 @@ impl Attributes {
         Self([0; ATTRIBUTES])
     }
 
+    /// Describes a map: its type, its name, and the bytes of a key, the bytes of a value, the entries.
+    fn map(kind: u32, name: &str, [key, value, entries]: [u32; 3]) -> Self {
+        Self::new().word(0, kind).word(4, key).word(8, value).word(12, entries).name(28, name)
+    }
+
+    fn make_map(mut self) -> io::Result<OwnedFd> {
+        // SAFETY: the command follows no pointers.
+        Ok(owned(unsafe { bpf(MAP_CREATE, &mut self)? }))
+    }
+
     fn word(mut self, at: usize, value: u32) -> Self {
         self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         self
@@ -145,11 +155,8 @@ pub struct Array {
 impl Array {
     /// Makes an array of `elements` elements of `value_size` bytes. Fails with `EPERM` without `CAP_BPF`.
     pub fn new(name: &str, value_size: u32, elements: u32) -> io::Result<Self> {
-        let mut attributes =
-            Attributes::new().word(0, ARRAY).word(4, 4).word(8, value_size).word(12, elements).name(28, name);
-        // SAFETY: the command follows no pointers.
-        let descriptor = unsafe { bpf(MAP_CREATE, &mut attributes)? };
-        Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
+        let descriptor = Attributes::map(ARRAY, name, [4, value_size, elements]).make_map()?;
+        Ok(Self { descriptor, value_size: value_size as usize })
     }
 
     /// Makes an array whose elements hold data that the kernel has to know about, such as its own objects.
@@ -161,18 +168,12 @@ impl Array {
         elements: u32,
         (types, key, value): (&TypeInformation, u32, u32),
     ) -> io::Result<Self> {
-        let mut attributes = Attributes::new()
-            .word(0, ARRAY)
-            .word(4, 4)
-            .word(8, value_size)
-            .word(12, elements)
-            .name(28, name)
+        let descriptor = Attributes::map(ARRAY, name, [4, value_size, elements])
             .word(48, types.as_fd().as_raw_fd() as u32)
             .word(52, key)
-            .word(56, value);
-        // SAFETY: the command follows no pointers.
-        let descriptor = unsafe { bpf(MAP_CREATE, &mut attributes)? };
-        Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
+            .word(56, value)
+            .make_map()?;
+        Ok(Self { descriptor, value_size: value_size as usize })
     }
 
     /// Opens an array that a program in the kernel still uses, by its [`id`](Self::id). Fails if the map is

@@ -8,7 +8,7 @@
 //! Cost: a wake-up for each batch of up to 64 frames; the kernel computes checksums that a device had
 //! checked. Reference: kernel/bpf/cpumap.c.
 
-use super::{Attributes, MAP_CREATE, MAP_UPDATE, bpf, element, map_information, owned};
+use super::{Attributes, MAP_UPDATE, element, map_information};
 use crate::affinity::Tid;
 use crate::pinned::PinnedThread;
 use crate::process_list;
@@ -26,14 +26,7 @@ impl ProcessorMap {
     /// Makes a map for processors below `processors`, without any thread. Fails with `EPERM` without
     /// `CAP_BPF`, and with `E2BIG` for more processors than the kernel was built for.
     pub fn new(name: &str, processors: u32) -> io::Result<Self> {
-        let mut attributes = Attributes::new()
-            .word(0, PROCESSOR_MAP)
-            .word(4, 4)
-            .word(8, 4)
-            .word(12, processors)
-            .name(28, name);
-        // SAFETY: the command follows no pointers.
-        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+        Ok(Self(Attributes::map(PROCESSOR_MAP, name, [4, 4, processors]).make_map()?))
     }
 
     /// Starts the thread of a processor, with room for `queue` frames.

@@ -15,8 +15,8 @@
 
 use super::assembler::{Assembler, BpfRegister, JumpWhen, LoadSize, R0, R1, R2, R3};
 use super::{
-    Attributes, KernelTypes, MAP_BY_ID, MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, TypeInformation, bpf, element,
-    load, map_information, owned, type_information,
+    Attributes, KernelTypes, MAP_BY_ID, MAP_LOOKUP, MAP_UPDATE, TypeInformation, bpf, element, load,
+    map_information, owned, type_information,
 };
 use std::fs::File;
 use std::io::{self, Read};
@@ -49,17 +49,12 @@ impl SocketStorage {
         let array = [0, 3 << 24, 0, 1, 1, size_of::<SocketWords>() as u32 / 4];
         let types = [&[1, 1 << 24, 4, 32][..], &array[..]].concat();
         let types = TypeInformation::load(&type_information::encode(b"\0int\0", &types))?;
-        let mut attributes = Attributes::new()
-            .word(0, SOCKET_STORAGE)
-            .word(4, 4)
-            .word(8, WORDS_BYTES as u32)
+        let map = Attributes::map(SOCKET_STORAGE, name, [4, WORDS_BYTES as u32, 0])
             .word(16, WITHOUT_PREALLOCATION)
-            .name(28, name)
             .word(48, types.as_fd().as_raw_fd() as u32)
             .word(52, 1)
             .word(56, 2);
-        // SAFETY: the command follows no pointers.
-        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+        Ok(Self(map.make_map()?))
     }
 
     /// Opens a map that a program in the kernel still uses, by its [`id`](Self::id). Fails with `ENOENT` if

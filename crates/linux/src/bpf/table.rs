@@ -1,6 +1,6 @@
 //! Maps from keys to values, both plain bytes, that this process fills and programs in the kernel read.
 
-use super::{Attributes, MAP_CREATE, MAP_UPDATE, MAP_UPDATE_BATCH, bpf, element, owned};
+use super::{Attributes, MAP_UPDATE, MAP_UPDATE_BATCH, bpf, element};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -31,15 +31,7 @@ impl Table {
     }
 
     fn of_kind(kind: u32, flags: u32, name: &str, [key, value, entries]: [u32; 3]) -> io::Result<Self> {
-        let mut attributes = Attributes::new()
-            .word(0, kind)
-            .word(4, key)
-            .word(8, value)
-            .word(12, entries)
-            .word(16, flags)
-            .name(28, name);
-        // SAFETY: the command follows no pointers.
-        let descriptor = owned(unsafe { bpf(MAP_CREATE, &mut attributes)? });
+        let descriptor = Attributes::map(kind, name, [key, value, entries]).word(16, flags).make_map()?;
         Ok(Self { descriptor, key_bytes: key as usize, value_bytes: value as usize })
     }
 
