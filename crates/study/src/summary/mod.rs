@@ -9,7 +9,7 @@ mod fold;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
-use unisono_measure::verdict::number;
+use unisono_measure::verdict::{number, value_in_words};
 use unisono_measure::{Evidence, modes, noise, quantile};
 use unisono_text::counted;
 
@@ -185,10 +185,6 @@ fn align_columns(cells: &[Vec<String>], left: usize) -> String {
         out.push('\n');
     }
     out
-}
-
-fn value_in_words(value: &serde_json::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[cfg(test)]
