@@ -11,7 +11,7 @@
 //! process that is moved. When not to use: if another program freezes a group (a paused container), the
 //! daemon thaws the group at its next turn.
 
-use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget};
+use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget, ServiceResult};
 use super::state::FoundTarget;
 use crate::error::{Error, Result};
 use crate::journal::{GangJournal, UndoEntry};
@@ -87,7 +87,7 @@ impl TargetScan {
         target: &GangTarget,
         hierarchy: &CgroupHierarchy,
         freezer: Option<&CgroupHierarchy>,
-    ) -> std::result::Result<TargetScan, GangRefusal> {
+    ) -> ServiceResult<TargetScan> {
         match target {
             GangTarget::Process { number, started } => scan_process(*number, *started, hierarchy),
             GangTarget::Group { path } => {
@@ -102,7 +102,7 @@ impl TargetScan {
         &mut self,
         hierarchy: &CgroupHierarchy,
         until: Instant,
-    ) -> std::result::Result<Option<FoundTarget>, GangRefusal> {
+    ) -> ServiceResult<Option<FoundTarget>> {
         if let (Some(scan), Some(leader)) = (&mut self.scan, &self.leader) {
             let Some(family) = scan.family_of(leader, until) else { return Ok(None) };
             self.scan = None;
@@ -134,11 +134,7 @@ impl TargetScan {
 
     /// Adds the owner of a process of the target. If another process has taken the number by now, this only
     /// adds an owner, and so permits nothing more.
-    fn scan_member(
-        &mut self,
-        number: u32,
-        hierarchy: &CgroupHierarchy,
-    ) -> std::result::Result<(), GangRefusal> {
+    fn scan_member(&mut self, number: u32, hierarchy: &CgroupHierarchy) -> ServiceResult<()> {
         let Ok(member) = PinnedProcess::now(number) else { return Ok(()) }; // it has ended
         let Ok(owner) = member.owner() else { return Ok(()) };
         if let Some(leader) = &self.leader {
@@ -302,11 +298,7 @@ impl FamilyScan {
     }
 }
 
-fn scan_process(
-    number: u32,
-    started: u64,
-    hierarchy: &CgroupHierarchy,
-) -> std::result::Result<TargetScan, GangRefusal> {
+fn scan_process(number: u32, started: u64, hierarchy: &CgroupHierarchy) -> ServiceResult<TargetScan> {
     let gone = |_| bad(format!("there is no process {number}, or it is another one by now"));
     check_runs_programs(number, started)?;
     let process = PinnedProcess::identified(number, started).map_err(gone)?;
@@ -322,7 +314,7 @@ fn scan_process(
 }
 
 /// Refuses a process that cannot run a program: it belongs to the kernel, or has ended.
-fn check_runs_programs(number: u32, started: u64) -> std::result::Result<(), GangRefusal> {
+fn check_runs_programs(number: u32, started: u64) -> ServiceResult<()> {
     match ProcessStat::read(number).filter(|stat| stat.started == started) {
         Some(stat) if stat.is_kernel => {
             Err(bad(format!("process {number} is a thread of the kernel, which no gang can stop")))
@@ -338,7 +330,7 @@ fn check_runs_programs(number: u32, started: u64) -> std::result::Result<(), Gan
     }
 }
 
-fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<TargetScan, GangRefusal> {
+fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> ServiceResult<TargetScan> {
     let shown = path.display();
     let root = hierarchy.root.as_path();
     // compares the text alone: an access to a path on a dead file system would stop the daemon

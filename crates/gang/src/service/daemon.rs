@@ -7,7 +7,7 @@ use super::own_time::OwnTime;
 use super::pace::GangSleeps;
 use super::request::{
     GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
-    ServiceView, slice_of, weight_of,
+    ServiceResult, ServiceView, slice_of, weight_of,
 };
 use super::scan_times::ScanTimes;
 use super::state::{AddRequest, ROOT, RequestSource, ServedGang, ServiceState};
@@ -200,7 +200,7 @@ impl GangDaemon {
         user: u32,
         request: ServiceRequest,
         client: ReplyTicket,
-    ) -> std::result::Result<Option<ServiceReply>, GangRefusal> {
+    ) -> ServiceResult<Option<ServiceReply>> {
         match request {
             ServiceRequest::List {} => return Ok(Some(ServiceReply::Gangs(self.view()))),
             ServiceRequest::Add { target, name, weight } => {
@@ -236,12 +236,7 @@ impl GangDaemon {
         self.notify(Notice::Slice(slice));
     }
 
-    fn set_weight(
-        &mut self,
-        user: u32,
-        gang: &GangName,
-        weight: GangWeight,
-    ) -> std::result::Result<(), GangRefusal> {
+    fn set_weight(&mut self, user: u32, gang: &GangName, weight: GangWeight) -> ServiceResult<()> {
         let id = self.state.set_weight(user, gang, weight)?;
         self.notify(Notice::Weight(id, weight));
         Ok(())
@@ -402,7 +397,7 @@ impl RuledGangs<'_> {
         self.0.jobs.has_rule(target)
     }
 
-    pub(super) fn weigh(&mut self, id: GangId, weight: GangWeight) -> std::result::Result<(), GangRefusal> {
+    pub(super) fn weigh(&mut self, id: GangId, weight: GangWeight) -> ServiceResult<()> {
         let Some(name) = self.0.state.get(id).map(|gang| gang.name.clone()) else { return Ok(()) };
         self.0.set_weight(ROOT, &name, weight)?;
         self.0.save().map_err(refused)
