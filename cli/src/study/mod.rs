@@ -23,6 +23,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use unisono_linux::interrupt;
 use unisono_linux::process::is_root;
 use unisono_linux::user_namespace;
@@ -331,7 +332,7 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
 struct Prepared {
     unisono: PathBuf,
     bench: PeerBench,
-    temporary: TemporaryDirectory,
+    temporary: TempDir,
     cpus: Vec<usize>,
     began: Instant,
     background: Option<BackgroundLoad>,
@@ -378,7 +379,10 @@ impl Prepared {
         let cpus = host::cpus();
         let words = background.and_then(|load| load.in_words(cpus.len().try_into().unwrap_or(u32::MAX)));
         words.iter().for_each(|words| progress.print_line(words));
-        Ok(Self { unisono, bench, temporary: TemporaryDirectory::create()?, cpus, began, background })
+        let prefix = format!("unisono-study-{}-", std::process::id());
+        let temporary = tempfile::Builder::new().prefix(&prefix).tempdir();
+        let temporary = temporary.context("cannot create a temporary directory")?;
+        Ok(Self { unisono, bench, temporary, cpus, began, background })
     }
 
     /// Returns the start of runs whose time counts from `began` and that follow the lines already recorded.
@@ -390,7 +394,7 @@ impl Prepared {
         Context {
             bench: &self.bench,
             unisono: &self.unisono,
-            directory: &self.temporary.0,
+            directory: self.temporary.path(),
             cpus: &self.cpus,
             interrupted: &interrupt::caught,
         }
@@ -488,25 +492,6 @@ pub(crate) fn tables_text(lines: &[Line]) -> String {
         }
     }
     text
-}
-
-/// A temporary directory for results; removed when dropped.
-struct TemporaryDirectory(PathBuf);
-
-impl TemporaryDirectory {
-    fn create() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("unisono-study-{}", std::process::id()));
-        std::fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        // files that cannot be removed stay in the system's temporary directory: `drop` cannot report an
-        // error
-        std::fs::remove_dir_all(&self.0).ok();
-    }
 }
 
 #[cfg(test)]
