@@ -22,8 +22,10 @@ mod counted;
 mod named;
 mod nearest;
 mod position;
+mod unknown;
 
 pub use counted::counted;
 pub use named::UnknownName;
 pub use nearest::{misspelt, nearest};
 pub use position::Position;
+pub use unknown::explain_unknown;

@@ -34,7 +34,6 @@
 
 mod judged;
 mod settings;
-mod unknown;
 
 use crate::driver::{Driver, DriverKind, Settings};
 use crate::profile::{PerProfile, Profile};
@@ -45,7 +44,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::record::{Budget, Chart, FORMAT, Paper, Question, StudyLine, Verdict};
-use unisono_text::nearest;
+use unisono_text::{explain_unknown, nearest};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -161,7 +160,7 @@ impl StudyFile {
         };
         let mut file: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            wrong(at, unknown::explain(error.message()))
+            wrong(at, explain_unknown(error.message()))
         })?;
         let written = file.variants.iter_mut().map(|variant| &mut variant.settings);
         for settings in std::iter::once(&mut file.settings).chain(written) {
