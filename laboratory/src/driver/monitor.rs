@@ -11,6 +11,7 @@ use unisono_study::driver::launch::{self, ProgramSpec};
 use unisono_study::driver::regime::{self, RegimeSettings, SharingRegime};
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 use unisono_study::peer::{PeerFile, PeerKind};
+use unisono_workload::options::flags;
 use unisono_workload::{Measurement, Options};
 
 pub const MONITOR: DriverKind = DriverKind::new::<MonitorDriver>("monitor");
@@ -89,19 +90,17 @@ fn streams(context: Context, threads: usize) -> usize {
 
 impl MonitorDriver {
     fn arguments(&self, stream: usize) -> Vec<String> {
-        let mut arguments = vec!["workload".to_owned(), "monitor".to_owned()];
-        let mut flag = |name: &str, value: Option<String>| {
-            arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
-        };
-        flag("--stream", Some(stream.to_string()));
-        flag("--packets-per-s", self.packets_per_s.map(|rate| rate.to_string()));
-        flag("--burst", self.burst.map(|burst| burst.to_string()));
-        flag("--chunk", self.chunk.map(|chunk| chunk.to_string()));
-        flag("--centres", self.centres.map(|centres| centres.to_string()));
-        flag("--barrier", self.barrier.clone());
-        flag("--wait", self.wait.clone());
-        flag("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us")));
-        arguments
+        let flags = flags([
+            ("--stream", Some(stream.to_string())),
+            ("--packets-per-s", self.packets_per_s.map(|rate| rate.to_string())),
+            ("--burst", self.burst.map(|burst| burst.to_string())),
+            ("--chunk", self.chunk.map(|chunk| chunk.to_string())),
+            ("--centres", self.centres.map(|centres| centres.to_string())),
+            ("--barrier", self.barrier.clone()),
+            ("--wait", self.wait.clone()),
+            ("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us"))),
+        ]);
+        ["workload".to_owned(), "monitor".to_owned()].into_iter().chain(flags).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::Figure;
+use unisono_workload::options::flags;
 use unisono_workload::{Measurement, Options};
 
 pub(crate) const BURST: DriverKind = DriverKind::new::<BurstDriver>("burst");
@@ -74,18 +75,16 @@ impl Driver for BurstDriver {
 
 impl BurstDriver {
     fn arguments(&self, stream: usize, streams: usize) -> Vec<String> {
-        let mut arguments = vec!["workload".to_owned(), "bursts".to_owned()];
-        let mut flag = |name: &str, value: Option<String>| {
-            arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
-        };
-        flag("--stream", Some(stream.to_string()));
-        flag("--streams", Some(streams.to_string()));
-        flag("--rate", self.requests_per_s.map(|r| r.to_string()));
-        flag("--burst", self.burst.map(|b| b.to_string()));
-        flag("--rounds", self.rounds.map(|r| r.to_string()));
-        flag("--wait", self.wait.clone());
-        flag("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us")));
-        arguments
+        let flags = flags([
+            ("--stream", Some(stream.to_string())),
+            ("--streams", Some(streams.to_string())),
+            ("--rate", self.requests_per_s.map(|r| r.to_string())),
+            ("--burst", self.burst.map(|b| b.to_string())),
+            ("--rounds", self.rounds.map(|r| r.to_string())),
+            ("--wait", self.wait.clone()),
+            ("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us"))),
+        ]);
+        ["workload".to_owned(), "bursts".to_owned()].into_iter().chain(flags).collect()
     }
 }
 
