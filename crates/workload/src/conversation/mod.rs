@@ -83,9 +83,10 @@ pub trait Conversation: Send {
 pub type Conversations = Vec<Box<dyn Conversation>>;
 
 /// The carrier of the conversations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConversationCarrier {
+    #[default]
     Tcp,
     Udp,
     /// The event channel: the server reaches the broker by a Unix socket; so does a client on the same host,
