@@ -44,7 +44,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::record::{Budget, Chart, FORMAT, Paper, Question, StudyLine, Verdict};
-use unisono_text::{explain_unknown, nearest};
+use unisono_text::{Position, explain_unknown, nearest};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -155,7 +155,7 @@ impl StudyFile {
     /// Parses a study file; `path` is for messages only.
     pub fn parse(path: &str, text: &str) -> Result<Self, BadStudy> {
         let wrong = |at: usize, problem: String| {
-            let (line, column) = place(text, at);
+            let Position { line, column } = Position::at_offset(text, at);
             BadStudy::Wrong { path: path.to_owned(), line, column, problem }
         };
         let mut file: Self = toml::from_str(text).map_err(|error| {
@@ -367,14 +367,6 @@ impl StudyFile {
 
 fn is_variant_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
-}
-
-/// Converts a byte offset to a line and a column, both from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    (line, column)
 }
 
 /// Finds the position of `needle` as a value or key, for problems found after parsing. The last occurrence is
