@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use unisono_events_client::{BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
+use unisono_text::shell_word;
 
 /// The conditions under which a broker accepts a client.
 #[derive(Clone, Copy, Default)]
@@ -101,19 +102,13 @@ fn at(address: &BrokerAddress) -> String {
             String::new()
         }
         BrokerAddress::Shared(_) | BrokerAddress::Unix(_) => {
-            format!(" --at {}", quoted(&address.to_string()))
+            format!(" --at {}", shell_word(&address.to_string()))
         }
         BrokerAddress::Tcp(tcp) if tcp.ip().is_unspecified() => format!(" --at tcp:HOST:{}", tcp.port()),
         BrokerAddress::Tcp(_) => format!(" --at {address}"),
         BrokerAddress::Tls(address) => tls("tls", address),
         BrokerAddress::Udp(address) => tls("udp", address),
     }
-}
-
-/// Quotes a word for a shell, if it needs that.
-fn quoted(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-:+,@%".contains(&byte);
-    if word.bytes().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]

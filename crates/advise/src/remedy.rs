@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use unisono_fit::FittedProgram;
 use unisono_linux::affinity::CpuSet;
-use unisono_text::named;
+use unisono_text::{named, shell_word};
 
 named! {
     /// The remedies, simpler ones first. The judge prefers an earlier remedy unless a later one is clearly
@@ -311,18 +311,8 @@ fn slice_options(remedy: TriedRemedy) -> &'static [&'static str] {
 
 /// Quotes a command for a shell.
 pub fn shell_quoted(program: &[OsString]) -> String {
-    let words: Vec<String> = program.iter().map(|word| shell_quoted_word(word)).collect();
+    let words: Vec<String> = program.iter().map(|word| shell_word(&word.to_string_lossy())).collect();
     words.join(" ")
-}
-
-fn shell_quoted_word(word: &OsStr) -> String {
-    let text = word.to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.into_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]
