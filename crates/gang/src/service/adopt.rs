@@ -11,6 +11,7 @@
 //! process that is moved. When not to use: if another program freezes a group (a paused container), the
 //! daemon thaws the group at its next turn.
 
+use super::daemon::refused;
 use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget, ServiceResult};
 use super::state::FoundTarget;
 use crate::error::{Error, Result};
@@ -65,10 +66,6 @@ impl GangHome {
             GangHome::Made(group) | GangHome::Borrowed(group) => group,
         }
     }
-}
-
-fn host(error: impl std::fmt::Display) -> GangRefusal {
-    GangRefusal::new(GangRefusalKind::Host, error.to_string())
 }
 
 fn bad(text: String) -> GangRefusal {
@@ -302,7 +299,7 @@ fn scan_process(number: u32, started: u64, hierarchy: &CgroupHierarchy) -> Servi
     let gone = |_| bad(format!("there is no process {number}, or it is another one by now"));
     check_runs_programs(number, started)?;
     let process = PinnedProcess::identified(number, started).map_err(gone)?;
-    let group = hierarchy.group_of(process.thread()).map_err(host)?;
+    let group = hierarchy.group_of(process.thread()).map_err(refused)?;
     if let Some(whose) = scheduler_in(group.path()) {
         let text = format!("process {number} is in a gang already ({whose})");
         return Err(GangRefusal::new(GangRefusalKind::InUse, text));
@@ -347,7 +344,7 @@ fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> ServiceResult<TargetS
         return Err(GangRefusal::new(GangRefusalKind::InUse, text));
     }
     let group = ControlGroup::at(path.to_owned(), hierarchy.version);
-    let own = hierarchy.group_of(Tid::SELF).map_err(host)?;
+    let own = hierarchy.group_of(Tid::SELF).map_err(refused)?;
     if own.path().starts_with(path) {
         return Err(bad(format!("this daemon is in {shown}, and it cannot stop itself")));
     }

@@ -12,7 +12,7 @@ use super::request::{
 use super::scan_times::ScanTimes;
 use super::state::{AddRequest, ROOT, RequestSource, ServedGang, ServiceState};
 use crate::cgroups;
-use crate::error::{Error, Result, system};
+use crate::error::{Result, system};
 use crate::gang::{GangId, GangWeight};
 use crate::host::resting::Resting;
 use crate::host::scheduler::{GangScheduler, Notice, SchedulerOutcome, TurnsBy};
@@ -419,6 +419,6 @@ pub(super) fn switching_time() -> Duration {
     usage::of_this_process().cpu.saturating_sub(usage::of_this_thread().cpu).into()
 }
 
-pub(super) fn refused(error: Error) -> GangRefusal {
+pub(super) fn refused(error: impl std::fmt::Display) -> GangRefusal {
     GangRefusal::new(GangRefusalKind::Host, error.to_string())
 }
