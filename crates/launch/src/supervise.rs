@@ -417,8 +417,8 @@ impl StartedJob {
         if across_hosts { self.summary_across(termination, summary) } else { summary }
     }
 
-    /// Merges the summaries of the hosts into the summary of their helpers. How the ranks of a lost host ended
-    /// is unknown.
+    /// Merges the summaries of the hosts into that of their helpers. How the ranks of a lost host ended is
+    /// unknown.
     fn summary_across(&self, termination: &Termination, helpers: JobSummary) -> JobSummary {
         let hosts = || self.ranks.iter().filter_map(|process| process.remote.as_ref());
         let summaries = || hosts().filter_map(|remote| Some((remote, remote.summary()?)));
