@@ -1,6 +1,7 @@
 //! `unisono gang daemon` and the commands that talk to it.
 
 use crate::completions;
+use crate::events::mode;
 use crate::exit::Failure;
 use crate::gang_table;
 use crate::live_view::{LiveViewFlags, LiveViewText, table_width};
@@ -100,11 +101,6 @@ impl DaemonArgs {
         }
         Ok(options)
     }
-}
-
-fn mode(text: &str) -> Result<u32, String> {
-    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o777);
-    bits.ok_or_else(|| format!("{text:?} are no permission bits; write octal digits, such as 600 or 666"))
 }
 
 /// The daemon to talk to.

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use unisono_gang::simulate::{GangSpec, KernelModel, Report, Simulation, SimulationSpec};
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::read::HAND_WRITTEN;
-use unisono_text::nearest;
+use unisono_text::explain_unknown;
 
 const SCHEDULERS: [&str; 6] = ["linux", "spread", "gang", "paired", "partition", "batch"];
 
@@ -185,18 +185,8 @@ fn read(path: &std::path::Path) -> anyhow::Result<SimulationSpec> {
 fn bad_spec(name: &str, error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     let text = error.to_string();
-    // serde_json appends the position, and lists the keys between backquotes
-    let what = text.split(" at line ").next().unwrap_or(&text);
-    let mut quoted = what.split('`').skip(1).step_by(2);
-    let what = match (what.starts_with("unknown field"), quoted.next()) {
-        (true, Some(key)) => {
-            let known: Vec<&str> = quoted.collect();
-            match nearest(key, known.iter().copied()) {
-                Some(meant) => format!("unknown key `{key}`; did you mean `{meant}`?"),
-                None => format!("unknown key `{key}`; expected one of {};", known.join(", ")),
-            }
-        }
-        _ => format!("{what};"),
-    };
-    format!("{name}:{line}:{column}: {what} see unisono gang simulate --help")
+    // serde_json appends the position
+    let what = explain_unknown(text.split(" at line ").next().unwrap_or(&text));
+    let end = if what.ends_with('?') { "" } else { ";" };
+    format!("{name}:{line}:{column}: {what}{end} see unisono gang simulate --help")
 }

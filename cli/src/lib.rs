@@ -57,7 +57,7 @@ mod workload;
 pub use exit::{Failure, code};
 pub use flags::one_of;
 pub use study::LABORATORY_STUDIES;
-pub use workload::{KernelArgs, measure};
+pub use workload::{KernelArgs, measure, scene};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

@@ -199,7 +199,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_running() {
     assert!(directory.path().join("out/report.html").exists(), "the report is written all the same");
     let left = std::fs::read_dir("/proc").expect("/proc").flatten().filter_map(|process| {
         let words = std::fs::read(process.path().join("cmdline")).ok()?;
-        String::from_utf8_lossy(&words).contains(&format!("unisono-study-{pid}/")).then(|| process.path())
+        String::from_utf8_lossy(&words).contains(&format!("unisono-study-{pid}-")).then(|| process.path())
     });
     assert_eq!(left.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
 }

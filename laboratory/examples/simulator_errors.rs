@@ -203,14 +203,13 @@ fn main() -> anyhow::Result<()> {
         format!("there is no {}; cargo build --release -p unisono", options.unisono.display())
     })?;
     let cpus: Vec<usize> = affinity::allowed(Tid::SELF)?.iter().collect();
-    let directory = std::env::temp_dir().join(format!("unisono-errors-{}", std::process::id()));
-    std::fs::create_dir_all(&directory)?;
+    let directory = tempfile::tempdir()?;
     let bench = PeerBench::default();
     let interrupted = || None;
     let context = Context {
         bench: &bench,
         unisono: &unisono,
-        directory: &directory,
+        directory: directory.path(),
         cpus: &cpus,
         interrupted: &interrupted,
     };
@@ -233,7 +232,6 @@ fn main() -> anyhow::Result<()> {
         }
     }
     eprintln!();
-    std::fs::remove_dir_all(&directory)?;
     let table = table(&options, &cells, &measured, &missing, cpus.len())?;
     print!("{table}");
     if let Some(path) = &options.write {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use unisono_events_client::{BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
-use unisono_text::shell_quoted;
+use unisono_text::shell_word;
 
 /// The conditions under which a broker accepts a client.
 #[derive(Clone, Copy, Default)]
@@ -102,7 +102,7 @@ fn at(address: &BrokerAddress) -> String {
             String::new()
         }
         BrokerAddress::Shared(_) | BrokerAddress::Unix(_) => {
-            format!(" --at {}", shell_quoted(&[address.to_string()]))
+            format!(" --at {}", shell_word(&address.to_string()))
         }
         BrokerAddress::Tcp(tcp) if tcp.ip().is_unspecified() => format!(" --at tcp:HOST:{}", tcp.port()),
         BrokerAddress::Tcp(_) => format!(" --at {address}"),

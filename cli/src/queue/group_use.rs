@@ -106,25 +106,13 @@ fn uses(now: &[GroupCounter], before: &[GroupCounter], unit: f64) -> Vec<GroupUs
 
 impl GroupUses {
     pub(super) fn cpu_json(&self) -> Option<Value> {
-        let group = |group: &GroupUse| {
-            json!({
-                "cgroup": group.cgroup, "weight": group.weight, "used_ns": group.counted,
-                "processors": group.gets, "share": group.part,
-            })
-        };
-        let object = |(by, groups): &(&str, Vec<_>)| json!({ "kept_by": by, "groups": groups.iter().map(group).collect::<Vec<_>>() });
-        self.cpu.as_ref().map(object)
+        let (by, groups) = self.cpu.as_ref()?;
+        Some(json!({ "kept_by": by, "groups": groups_json(groups, ("used_ns", "processors")) }))
     }
 
     pub(super) fn disk_json(&self) -> Option<Value> {
-        let group = |group: &GroupUse| {
-            json!({
-                "cgroup": group.cgroup, "weight": group.weight, "bytes": group.counted,
-                "bytes_per_s": group.gets, "share": group.part,
-            })
-        };
-        let object = |groups: &Vec<_>| json!({ "groups": groups.iter().map(group).collect::<Vec<_>>() });
-        self.disk.as_ref().map(object)
+        let groups = self.disk.as_ref()?;
+        Some(json!({ "groups": groups_json(groups, ("bytes", "bytes_per_s")) }))
     }
 
     /// Returns a table for each resource, and if there are both, a table of the three shares side by side.
@@ -155,6 +143,16 @@ impl GroupUses {
         }
         text
     }
+}
+
+fn groups_json(groups: &[GroupUse], (counted, gets): (&str, &str)) -> Vec<Value> {
+    let group = |group: &GroupUse| {
+        json!({
+            "cgroup": group.cgroup, "weight": group.weight, counted: group.counted,
+            gets: group.gets, "share": group.part,
+        })
+    };
+    groups.iter().map(group).collect()
 }
 
 fn percent(part: f64) -> String {

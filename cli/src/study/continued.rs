@@ -29,7 +29,7 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
     let path = directory.join("records.jsonl");
     let mut lines = unisono_report::lines(&path).map_err(|error| Failure::Usage(error.to_string()))?;
-    let names = continuation::heads(&lines).map(|head| head.study.as_str());
+    let names = lines.iter().filter_map(Line::study).map(|head| head.study.as_str());
     if let Some(study) = laboratory::first_named(names) {
         return Err(become_laboratory(&laboratory::needed_for(study)));
     }
@@ -89,7 +89,7 @@ fn recorded_studies(args: &Args, lines: &[Line]) -> anyhow::Result<(Vec<StudyFil
     }
     let mut found: Option<Profile> = None;
     let mut files = Vec::new();
-    for head in continuation::heads(lines) {
+    for head in lines.iter().filter_map(Line::study) {
         let id = &head.study;
         let profiles = [Profile::Smoke, Profile::Quick, Profile::Paper];
         let profile =

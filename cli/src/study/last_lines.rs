@@ -1,7 +1,6 @@
 //! Lines below a study's answers: why runs were not measured, and tables with the sentences between them in
 //! the width of the terminal.
 
-use super::recorded_runs;
 use crate::columns::hanging;
 use std::cmp::Reverse;
 use unisono_measure::record::{Line, Outcome};
@@ -28,7 +27,7 @@ pub(super) fn unmeasured_reasons(lines: &[Line]) -> Vec<String> {
     let mut said = Vec::new();
     for (outcome, word) in [(Outcome::Failed, "failed"), (Outcome::Skipped, "skipped")] {
         let mut reasons: Vec<(&str, usize)> = Vec::new();
-        for run in recorded_runs(lines).filter(|run| run.outcome == outcome) {
+        for run in lines.iter().filter_map(Line::run).filter(|run| run.outcome == outcome) {
             let reason = run.reason.as_deref().unwrap_or("no reason given");
             match reasons.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, n)) => *n += 1,

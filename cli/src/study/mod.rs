@@ -22,12 +22,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use unisono_linux::interrupt;
 use unisono_linux::process::is_root;
 use unisono_linux::user_namespace;
 use unisono_measure::background::BackgroundLoad;
 use unisono_measure::evidence::left_out;
-use unisono_measure::record::{Line, Outcome, RunLine};
+use unisono_measure::record::{Line, Outcome};
 use unisono_measure::units;
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
@@ -330,7 +331,7 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
 struct Prepared {
     unisono: PathBuf,
     bench: PeerBench,
-    temporary: TemporaryDirectory,
+    temporary: TempDir,
     cpus: Vec<usize>,
     began: Instant,
     background: Option<BackgroundLoad>,
@@ -377,7 +378,10 @@ impl Prepared {
         let cpus = host::cpus();
         let words = background.and_then(|load| load.in_words(cpus.len().try_into().unwrap_or(u32::MAX)));
         words.iter().for_each(|words| progress.print_line(words));
-        Ok(Self { unisono, bench, temporary: TemporaryDirectory::create()?, cpus, began, background })
+        let prefix = format!("unisono-study-{}-", std::process::id());
+        let temporary = tempfile::Builder::new().prefix(&prefix).tempdir();
+        let temporary = temporary.context("cannot create a temporary directory")?;
+        Ok(Self { unisono, bench, temporary, cpus, began, background })
     }
 
     /// Returns the start of runs whose time counts from `began` and that follow the lines already recorded.
@@ -389,7 +393,7 @@ impl Prepared {
         Context {
             bench: &self.bench,
             unisono: &self.unisono,
-            directory: &self.temporary.0,
+            directory: self.temporary.path(),
             cpus: &self.cpus,
             interrupted: &interrupt::caught,
         }
@@ -437,21 +441,14 @@ fn report_outcome(
     if let Some(signal) = &study_outcome.stopped_by {
         writeln!(to, "{signal}: the runs made until then are kept and reported.")?;
     }
-    let runs = study_outcome.lines.iter().filter_map(|line| match line {
-        Line::Run(run) => Some(run.outcome),
-        Line::Study(_) => None,
-    });
-    let (mut measured, mut failed, mut disturbed) = (0, 0, 0);
-    for outcome in runs {
-        measured += usize::from(outcome == Outcome::Measured);
-        failed += usize::from(outcome == Outcome::Failed);
-        disturbed += usize::from(outcome == Outcome::Disturbed);
-    }
-    let cut = left_out(recorded_runs(&study_outcome.lines));
-    let background = study_outcome.lines.iter().rev().find_map(|line| match line {
-        Line::Run(run) => run.host.background.and_then(|load| load.in_words(run.host.cpus)),
-        Line::Study(_) => None,
-    });
+    let runs = || study_outcome.lines.iter().filter_map(Line::run);
+    let count = |outcome: Outcome| runs().filter(|run| run.outcome == outcome).count();
+    let measured = count(Outcome::Measured);
+    let failed = count(Outcome::Failed);
+    let disturbed = count(Outcome::Disturbed);
+    let cut = left_out(runs());
+    let background =
+        runs().rev().find_map(|run| run.host.background.and_then(|load| load.in_words(run.host.cpus)));
     if let Some(words) = background {
         writeln!(to, "{}", fold(&words, table_width()))?;
     }
@@ -483,13 +480,6 @@ fn report_outcome(
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn recorded_runs(lines: &[Line]) -> impl Iterator<Item = &RunLine> {
-    lines.iter().filter_map(|line| match line {
-        Line::Run(run) => Some(&**run),
-        Line::Study(_) => None,
-    })
-}
-
 /// Returns the figures and verdicts of every study, and the lessons of middleware studies, in lines of at
 /// most `width` characters.
 pub(crate) fn tables_text(lines: &[Line], width: usize) -> String {
@@ -502,25 +492,6 @@ pub(crate) fn tables_text(lines: &[Line], width: usize) -> String {
         }
     }
     fitted(&text, width)
-}
-
-/// A temporary directory for results; removed when dropped.
-struct TemporaryDirectory(PathBuf);
-
-impl TemporaryDirectory {
-    fn create() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("unisono-study-{}", std::process::id()));
-        std::fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        // files that cannot be removed stay in the system's temporary directory: `drop` cannot report an
-        // error
-        std::fs::remove_dir_all(&self.0).ok();
-    }
 }
 
 #[cfg(test)]

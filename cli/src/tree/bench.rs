@@ -12,9 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use unisono_btin::{BarrierGroup, GroupId, ReductionOperator, TurnPoint};
 use unisono_fabric::bench::{self, BenchProgress, BenchRow, BenchVariant, SOFTWARE};
-use unisono_fabric::leftovers::{self, Note, RunningDeployments};
 use unisono_fabric::{BarrierJob, Deployment, hop};
-use unisono_linux::interrupt;
 use unisono_measure::interval::Estimate;
 use unisono_measure::paired::Finding;
 use unisono_measure::units;
@@ -74,10 +72,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
     let group = input.group()?;
-    super::root("tree bench")?;
-    interrupt::catch()?;
-    leftovers::remove(RunningDeployments::Leave, None).map_err(failure)?;
-    let _note = Note::write().map_err(failure)?;
+    let _note = super::prepare("tree bench")?;
     let network = &input.topology.network;
     // one job for each turning point, with the same members, so that the registers of both are set up at once
     let turns = [TurnPoint::AtNode, TurnPoint::AtSwitch];

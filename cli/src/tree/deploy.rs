@@ -11,10 +11,9 @@ use std::cell::RefCell;
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_btin::{BarrierGroup, ReductionOperator, TurnPoint};
-use unisono_fabric::leftovers::{self, Note, RunningDeployments};
+use unisono_fabric::leftovers::Note;
 use unisono_fabric::served::MAX_REGISTERS;
 use unisono_fabric::{BarrierJob, Deployment, EnduranceResult, Error, TRACED_BARRIERS};
-use unisono_linux::interrupt;
 use unisono_measure::units;
 use unisono_text::counted;
 
@@ -123,17 +122,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
     input.group()?; // fails if the file lacks the group that is asked for; `groups` does not check that
     let groups = input.groups()?;
-    super::root("tree deploy")?;
+    let _note = super::prepare("tree deploy")?;
     let job = |group: &BarrierGroup| BarrierJob {
         group: group.clone(),
         turn: args.turn.into(),
         operation: ReductionOperator::Or,
     };
     let jobs: Vec<BarrierJob> = groups.iter().map(job).collect();
-    interrupt::catch()?;
-    leftovers::remove(RunningDeployments::Leave, None).map_err(failure)?;
-    let _note = Note::write().map_err(failure)?;
-
     let network = &input.topology.network;
     let events = RefCell::new(Vec::new());
     let mut deployment = Deployment::new(network, &jobs).map_err(failure)?;

@@ -22,6 +22,8 @@ mod undeploy;
 use crate::exit::Failure;
 use clap::Subcommand;
 use std::process::ExitCode;
+use unisono_fabric::leftovers::{self, Note, RunningDeployments};
+use unisono_linux::interrupt;
 
 /// Plan, check, simulate and run barriers in the switches of a network
 ///
@@ -85,4 +87,13 @@ fn root(command: &str) -> anyhow::Result<()> {
         Failure::Host(format!("it makes network namespaces and loads BPF programs: sudo unisono {command}"))
             .into(),
     )
+}
+
+/// Prepares this host for namespaces of a network, on behalf of root alone: Ctrl-C ends the command in order,
+/// and leftovers of killed commands are removed. The command holds the note until its end.
+fn prepare(command: &str) -> anyhow::Result<Note> {
+    root(command)?;
+    interrupt::catch()?;
+    leftovers::remove(RunningDeployments::Leave, None).map_err(deploy::failure)?;
+    Note::write().map_err(deploy::failure)
 }

@@ -8,9 +8,8 @@ use crate::user::user_id;
 use serde_json::json;
 use std::cell::RefCell;
 use std::process::ExitCode;
-use unisono_fabric::leftovers::{self, Note, RunningDeployments};
+use unisono_fabric::leftovers::Note;
 use unisono_fabric::served::ServedNetwork;
-use unisono_linux::interrupt;
 use unisono_text::counted;
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -19,10 +18,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let unknown = |name: &String| Failure::Usage(format!("--user {name}: this host has no such user"));
     let users: Vec<u32> =
         args.users.iter().map(|name| user_id(name).ok_or_else(|| unknown(name))).collect::<Result<_, _>>()?;
-    super::root("tree deploy")?;
-    interrupt::catch()?;
-    leftovers::remove(RunningDeployments::Leave, None).map_err(failure)?;
-    let _note = Note::write().map_err(failure)?;
+    let _note = super::prepare("tree deploy")?;
     let mut served = ServedNetwork::new(network, &users, args.registers).map_err(failure)?;
     if args.names {
         served.fabric().publish(&Note::prefix()).map_err(failure)?;

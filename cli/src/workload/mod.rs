@@ -10,11 +10,15 @@ mod null_rpc;
 
 use crate::exit::Failure;
 use crate::flags::WorkloadFlags;
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet};
 use unisono_linux::parent_death::die_with_parent;
+use unisono_linux::read;
 use unisono_measure::units;
 use unisono_study::compare::read_choice;
 use unisono_sync::{SpinBudget, Wait};
@@ -167,6 +171,18 @@ pub fn measure(
         None => writeln!(std::io::stdout().lock(), "{json}")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the scene, in JSON, of a process that ends with the study that started it.
+///
+/// # Errors
+/// The file cannot be read, or it is no such scene.
+pub fn scene<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    die_with_parent(None)?;
+    let place = path.display();
+    let text = read::text(path, read::HAND_WRITTEN).with_context(|| format!("cannot read {place}"))?;
+    let scene = serde_json::from_str(&text);
+    Ok(scene.map_err(|error| Failure::Usage(format!("{place} is no scene: {error}")))?)
 }
 
 fn busy_loop(args: &BusyLoop) -> anyhow::Result<ExitCode> {

@@ -98,6 +98,11 @@ pub(crate) fn count(members: usize) -> u32 {
     u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so")
 }
 
+/// Returns the number of rounds in which `members` participants meet in pairs.
+pub(crate) const fn rounds(members: usize) -> usize {
+    members.next_power_of_two().trailing_zeros() as usize
+}
+
 /// The parameters of one participant's wait in one episode.
 pub(crate) struct EpisodeWait<'a, P, W> {
     pub(crate) words: &'a GroupWords<'a>,

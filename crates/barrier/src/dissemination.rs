@@ -17,7 +17,7 @@
 //! episode numbers: if a partner is an episode ahead, its number is greater than the awaited one, which also
 //! ends the wait.
 
-use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol, rounds};
 use unisono_sync::{CacheLine, WaitPolicy, Watch};
 
 #[derive(Debug)]
@@ -76,13 +76,8 @@ impl Dissemination {
     }
 }
 
-const fn rounds(members: usize) -> usize {
-    members.next_power_of_two().trailing_zeros() as usize
-}
-
-const fn lines_per_member(members: usize) -> usize {
-    let lines = rounds(members).div_ceil(CacheLine::FLAGS);
-    if lines == 0 { 1 } else { lines }
+fn lines_per_member(members: usize) -> usize {
+    rounds(members).max(1).div_ceil(CacheLine::FLAGS)
 }
 
 #[cfg(test)]

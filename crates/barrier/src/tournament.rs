@@ -15,7 +15,7 @@
 //! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4. Their
 //! release is one word; here it is the tree, so that no line has to reach all participants at the same time.
 
-use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol, rounds};
 use unisono_sync::{CacheLine, Flag, WaitPolicy, Watch};
 
 #[derive(Debug)]
@@ -112,10 +112,6 @@ impl Tournament {
     fn flag<'a>(&self, words: &GroupWords<'a>, rank: usize, flag: usize) -> Flag<'a> {
         words.flag(rank * self.lines_per_member + flag / CacheLine::FLAGS, flag % CacheLine::FLAGS)
     }
-}
-
-const fn rounds(members: usize) -> usize {
-    members.next_power_of_two().trailing_zeros() as usize
 }
 
 const fn lines_per_member(members: usize) -> usize {

@@ -129,106 +129,89 @@ impl Limits {
     pub fn lines(&self) -> Vec<LimitLine> {
         let channel = self.of_channel();
         let set =
-            |name, value: u64, unit, option, why| LimitLine { name, value, unit, option: Some(option), why };
-        let fixed = |name, value: u64, unit, why| LimitLine { name, value, unit, option: None, why };
-        let many = |count: usize| count as u64;
+            |name, (value, unit), option, why| LimitLine { name, value, unit, option: Some(option), why };
+        let fixed = |name, (value, unit), why| LimitLine { name, value, unit, option: None, why };
+        let many = |count: usize| (count as u64, "");
+        let bytes = |count: u64| (count, "bytes");
         vec![
             set(
                 "clients",
                 many(self.clients),
-                "",
                 "--clients",
                 "programs at a time; each costs descriptors and buffers",
             ),
             set(
                 "clients of a user",
                 many(self.clients_of_user),
-                "",
                 "--clients",
                 "half, so that another user finds a place",
             ),
             set(
                 "payload",
-                self.largest.into(),
-                "bytes",
+                bytes(self.largest.into()),
                 "--max-payload",
                 "of one event; a receiver holds a buffer of this size, or 14 in shared memory",
             ),
             set(
                 "suppliers",
                 many(self.suppliers),
-                "",
                 "--max-suppliers",
                 "one for each topic of a program, one for an MQTT client; half for a user",
             ),
             set(
                 "subscriptions",
                 many(self.subscriptions),
-                "",
                 "--max-subscriptions",
                 "each event is matched with them; half for a user",
             ),
             set(
                 "sessions",
                 many(self.sessions),
-                "",
                 "--max-sessions",
                 "of MQTT, connected or away; half for a user",
             ),
             set(
                 "queue of an MQTT session",
-                many(self.mqtt_queue),
-                "bytes",
+                bytes(self.mqtt_queue as u64),
                 "--max-mqtt-queue",
                 "events of one QoS that wait for the client",
             ),
             set(
                 "memory",
-                self.memory,
-                "bytes",
+                bytes(self.memory),
                 "--clients",
                 "queues, kept events, credit and names together; 4 MiB for each program",
             ),
             set(
                 "memory of a user",
-                self.memory_of_user,
-                "bytes",
+                bytes(self.memory_of_user),
                 "--clients",
                 "half, so that another user finds room",
             ),
-            fixed("consumers", many(channel.consumers), "", "16 for each program, or one for each session"),
-            fixed("topics", many(channel.topics), "", "with a name, of all programs"),
-            fixed("topics of a program", many(self.topics), "", "a program with more is likely at fault"),
-            fixed(
-                "consumers of a program",
-                many(self.consumers),
-                "",
-                "a program with more is likely at fault",
-            ),
+            fixed("consumers", many(channel.consumers), "16 for each program, or one for each session"),
+            fixed("topics", many(channel.topics), "with a name, of all programs"),
+            fixed("topics of a program", many(self.topics), "a program with more is likely at fault"),
+            fixed("consumers of a program", many(self.consumers), "a program with more is likely at fault"),
             fixed(
                 "patterns",
                 many(self.interests),
-                "",
                 "of one subscription; a new member of a group is compared with all",
             ),
-            fixed("fields", many(channel.fields), "", "of one event; filters look them up"),
-            fixed("history", many(channel.history), "", "events that one topic keeps"),
+            fixed("fields", many(channel.fields), "of one event; filters look them up"),
+            fixed("history", many(channel.history), "events that one topic keeps"),
             fixed(
                 "message on a path",
-                self.path_largest.into(),
-                "bytes",
+                bytes(self.path_largest.into()),
                 "it delays another class by 1.3 ms at 100 Mbit/s",
             ),
             fixed(
                 "credit of a path",
-                self.credit.into(),
-                "bytes",
+                bytes(self.credit.into()),
                 "what may wait in the broker for one destination",
             ),
             fixed(
                 "greeting",
-                self.stall_timeout.as_nanos() / 1_000_000_000,
-                "s",
+                (self.stall_timeout.as_nanos() / 1_000_000_000, "s"),
                 "seven repetitions of a lost packet",
             ),
         ]

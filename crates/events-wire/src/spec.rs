@@ -41,6 +41,10 @@ impl From<KeptHistory> for HistoryDepth {
     }
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// The stage that an event has reached when the broker confirms it to its supplier. A smaller value promises
 /// less.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
@@ -53,12 +57,6 @@ pub enum Durability {
     Written,
     /// The event is in the log, and fdatasync(2) has returned: it survives a power failure, too.
     Synced,
-}
-
-impl Durability {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// A supplier on another host. Its number is valid only for its own broker.
@@ -98,10 +96,10 @@ pub struct Advertisement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
     pub burst: u32,
-    #[serde(skip_serializing_if = "EventOrder::is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub order: EventOrder,
     /// From [`Durability::Written`] on, the supplier's events are in the log.
-    #[serde(skip_serializing_if = "Durability::is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub durability: Durability,
     /// The supplier's name as a writer of the log, which stays the same across connections. An event that the
     /// writer numbers itself is in the log once, even if it is published several times.
@@ -227,12 +225,6 @@ pub enum SupplierOrder {
     Shares,
 }
 
-impl SupplierOrder {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// The order of one supplier's events on one topic. The order of publication applies if the supplier or the
 /// consumer asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -243,12 +235,6 @@ pub enum EventOrder {
     Deadlines,
     /// No event overtakes an earlier one, whatever its deadline.
     Publication,
-}
-
-impl EventOrder {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl From<EventOrder> for DispatchOrder {
@@ -328,9 +314,9 @@ pub struct SubscriptionSpec {
     pub queue_events: usize,
     pub queue_bytes: usize,
     pub full: WhenFull,
-    #[serde(skip_serializing_if = "SupplierOrder::is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub between: SupplierOrder,
-    #[serde(skip_serializing_if = "EventOrder::is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub order: EventOrder,
     pub late: WhenLate,
     /// The worst-case execution time of an event without payload, in nanoseconds.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// Totals since the broker began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Statistics {
     /// Time of the reading, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
@@ -13,19 +14,14 @@ pub struct Statistics {
     /// Number of paths that are open or still draining.
     pub paths: u64,
     /// Number of direct links from a supplier to a consumer, which do not pass through the broker.
-    #[serde(default)]
     pub direct: u64,
     /// The number of bytes that queues and the credit of paths can hold at most.
-    #[serde(default)]
     pub granted_bytes: u64,
     /// Bytes that topics keep for late subscribers.
-    #[serde(default)]
     pub kept_bytes: u64,
     /// Bytes of topics' names.
-    #[serde(default)]
     pub named_bytes: u64,
     /// Bytes of all other memory that is used for programs: filters, sessions, buffers of connections.
-    #[serde(default)]
     pub held_bytes: u64,
     /// Refusals of all kinds: the sum of `refusals`.
     pub refused: u64,
@@ -33,32 +29,26 @@ pub struct Statistics {
     pub sent_away: u64,
     /// Refusals by reason: `admission` (a deadline that cannot be guaranteed), `offered` (the offered quality
     /// does not meet the requested one), `publish` and `subscribe` (permissions), and so on.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refusals: BTreeMap<String, u64>,
     /// Entries of the audit that could not be written.
-    #[serde(default)]
     pub audit_lost: u64,
     /// The leaf classes of the policy, in its order, with their traffic on paths.
     pub classes: Vec<ClassStatistics>,
     /// Consumers of programs; a group counts as one consumer.
-    #[serde(default)]
     pub consumers: Vec<ConsumerStatistics>,
     /// Number of consumers that do not fit into this answer.
-    #[serde(default)]
     pub left_out: u64,
     /// Totals of all consumers that have disconnected.
-    #[serde(default)]
     pub departed: ConsumerStatistics,
     /// Missed deadlines by topic, of connected and disconnected consumers; the topics with the most, and the
     /// sum of the others under [`OTHERS`].
-    #[serde(default)]
     pub missed_by_topic: BTreeMap<String, u64>,
     /// Events that the broker has taken, by topic: the topics with the most, and the sum of the others under
     /// [`OTHERS`]. A topic counts since it was declared.
-    #[serde(default)]
     pub published_by_topic: BTreeMap<String, u64>,
     /// The state of the log. `None`: the broker keeps no log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<LogStatistics>,
 }
 

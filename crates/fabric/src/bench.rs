@@ -16,7 +16,7 @@ use crate::software::SoftwareAlgorithm;
 use std::fmt;
 use std::time::Duration;
 use unisono_btin::TurnPoint;
-use unisono_measure::interval::{Estimate, median_interval};
+use unisono_measure::interval::{Estimate, LEVEL, median_interval};
 use unisono_measure::paired::{self, Comparison};
 use unisono_measure::record::Better;
 
@@ -38,7 +38,6 @@ const MAX_TRIAL_TIME: f64 = 4e6;
 const MAX_TRIALS: u32 = 12;
 /// A barrier that takes longer than this, in milliseconds, counts as stuck.
 const STUCK_AFTER: u64 = 20_000;
-const LEVEL: f64 = 0.95;
 /// The ratios of [`advantage`] are the better for the switches the higher they are.
 pub const ADVANTAGE: Better = Better::Higher;
 

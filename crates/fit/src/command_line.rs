@@ -108,71 +108,13 @@ pub fn with_prefixed_ranks(
 
 /// The options of `mpiexec` and `mpirun` (MPICH's Hydra and Open MPI) without their hyphens that take one
 /// value in the next word.
-const WITH_VALUE: &[&str] = &[
-    "n",
-    "np",
-    "c",
-    "N",
-    "ppn",
-    "perhost",
-    "npernode",
-    "npersocket",
-    "f",
-    "host",
-    "H",
-    "hosts",
-    "hostfile",
-    "machinefile",
-    "default-hostfile",
-    "bootstrap",
-    "bootstrap-exec",
-    "launcher",
-    "launcher-exec",
-    "rmk",
-    "bind-to",
-    "map-by",
-    "rank-by",
-    "membind",
-    "topolib",
-    "order-nodes",
-    "wdir",
-    "wd",
-    "path",
-    "prefix",
-    "genvlist",
-    "envlist",
-    "x",
-    "configfile",
-    "app",
-    "am",
-    "tune",
-    "rf",
-    "rankfile",
-    "output-filename",
-    "outfile-pattern",
-    "errfile-pattern",
-    "prepend-pattern",
-    "timeout",
-    "stdin",
-    "iface",
-    "demux",
-    "usize",
-    "gpus-per-proc",
-    "cpu-set",
-    "cpu-list",
-    "slot-list",
-    "display",
-    "output",
-    "runtime-options",
-    "personality",
-    "dvm",
-    "s",
-    "preload-files",
-    "report-uri",
-    "ompi-server",
-    "nameserver",
-    "localhost",
-];
+const WITH_VALUE: &str = "\
+    n np c N ppn perhost npernode npersocket f host H hosts hostfile machinefile default-hostfile bootstrap \
+    bootstrap-exec launcher launcher-exec rmk bind-to map-by rank-by membind topolib order-nodes wdir wd \
+    path prefix genvlist envlist x configfile app am tune rf rankfile output-filename outfile-pattern \
+    errfile-pattern prepend-pattern timeout stdin iface demux usize gpus-per-proc cpu-set cpu-list \
+    slot-list display output runtime-options personality dvm s preload-files report-uri ompi-server \
+    nameserver localhost";
 /// The options of launchers with two values.
 const WITH_TWO_VALUES: &[&str] = &["genv", "env", "mca", "gmca", "pmixmca", "prtemca"];
 /// The options of `srun` with one value.
@@ -215,7 +157,7 @@ impl LaunchArguments {
                 () if srun && long => usize::from(["ntasks", "nodes", "ntasks-per-node"].contains(&name)),
                 () if srun => usize::from(WITH_VALUE_OF_SRUN.contains(&name)),
                 () if WITH_TWO_VALUES.contains(&name) => 2,
-                () => usize::from(WITH_VALUE.contains(&name)),
+                () => usize::from(WITH_VALUE.split(' ').any(|known| known == name)),
             };
             let (name, joined) = match name.split_at_checked(1) {
                 // `-n4`

@@ -161,17 +161,20 @@ fn limits_time(hierarchy: &CgroupHierarchy) -> Result<bool> {
     Ok(is_there && limits.quota.is_some_and(|quota| quota.version == hierarchy.version))
 }
 
-fn control_tree(all: &[CgroupHierarchy], journal: &mut GangJournal) -> Result<ServedHierarchy> {
+/// Returns the hierarchy in which gangs are frozen: version 2, or the freezer of version 1.
+pub(crate) fn freezing(all: &[CgroupHierarchy]) -> Result<&CgroupHierarchy> {
     let second = CgroupHierarchy::of_version(all, CgroupVersion::V2).filter(|h| h.top().has("cgroup.procs"));
-    let freezer = CgroupHierarchy::with(all, "freezer");
-    let Some(hierarchy) = second.or(freezer) else {
-        return Err(Error::Host(
+    second.or_else(|| CgroupHierarchy::with(all, "freezer")).ok_or_else(|| {
+        Error::Host(
             "gangs need control groups that can be frozen, and neither cgroup version 2 nor the version 1 \
              freezer is mounted; try: mount -t cgroup2 none /sys/fs/cgroup"
                 .into(),
-        ));
-    };
-    parent_in(hierarchy, journal).map_err(|error| {
+        )
+    })
+}
+
+fn control_tree(all: &[CgroupHierarchy], journal: &mut GangJournal) -> Result<ServedHierarchy> {
+    parent_in(freezing(all)?, journal).map_err(|error| {
         let error = match error {
             Error::Group(refused) => refused.to_string(), // the text below names the next step
             other => other.to_string(),

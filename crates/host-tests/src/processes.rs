@@ -1,12 +1,24 @@
 //! Processes of tests: signals, their ends, and their output.
 
 use std::collections::BTreeSet;
-use std::process::Output;
+use std::process::{Child, Output};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
 use unisono_linux::process::{PidFd, Signal};
 use unisono_linux::process_list::with_descendants;
 pub use unisono_linux::process_stat::is_gone;
+
+/// A process that is killed when the test ends.
+#[derive(Debug)]
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // fails if the process has ended already
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// # Panics
 /// If the process has ended and was waited for.

@@ -9,7 +9,8 @@ use crate::advise_answers::{
     NEEDS_NOTHING, Reference, check, compiled, eigenvalues, go_sources, long, reductions, text, words,
 };
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, quota, require};
 
 fn source_of(name: &str) -> std::path::PathBuf {
@@ -25,23 +26,11 @@ fn shell(line: &str) -> Vec<String> {
     vec!["sh".into(), "-c".into(), line.into()]
 }
 
-/// A busy loop of another program; killed when dropped.
-struct BusyLoop(Child);
-
-impl BusyLoop {
-    fn start() -> Self {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-        Self(shell.spawn().expect("a shell"))
-    }
-}
-
-impl Drop for BusyLoop {
-    fn drop(&mut self) {
-        // a loop that has ended cannot be killed, and need not be
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a busy loop of another program.
+fn start_busy_loop() -> Killed {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+    Killed(shell.spawn().expect("a shell"))
 }
 
 fn training_in_a_container_of_one_processor_has_too_many_threads() -> TestOutcome {
@@ -63,7 +52,7 @@ fn training_beside_one_busy_processor_should_not_spin() -> TestOutcome {
     require::cpus(2)?;
     let directory = tempfile::tempdir().expect("a directory");
     let training = reductions(directory.path())?;
-    let _loop = BusyLoop::start();
+    let _loop = start_busy_loop();
     check(&Reference {
         what: "dmlc/xgboost 8729: OpenMP while one processor is occupied",
         programs: &[vec![training, "15000".into()]],

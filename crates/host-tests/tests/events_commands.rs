@@ -9,19 +9,8 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use unisono_events_client::{AgainSpec, Client, ConsumerStatistics, Reception, SubscriptionSpec, WhenFull};
 use unisono_host_tests::ports::free_ports;
-use unisono_host_tests::processes::text;
+use unisono_host_tests::processes::{Killed, text};
 use unisono_host_tests::{TestOutcome, host_tests, program};
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A broker in a scratch directory.
 struct Site {

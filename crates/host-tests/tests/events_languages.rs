@@ -3,21 +3,10 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use unisono_host_tests::processes::text;
+use std::process::{Command, Output, Stdio};
+use unisono_host_tests::processes::{Killed, text};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, pypi, require};
 use unisono_linux::programs::python_with;
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Starts a broker, and waits for the message that it serves: its socket exists a moment earlier, but refuses
 /// programs until then.

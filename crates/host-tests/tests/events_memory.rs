@@ -6,13 +6,14 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use unisono_events_wire::memory::{
     ConsumerNumber, Doorbell, DoorbellState, DoorbellWatch, MemoryConsumer, MemoryGeometry, MemoryOffer,
     MemorySupplier, NextEvent, PublishRefused, WhenBehind,
 };
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{TestOutcome, host_tests, one_in};
 use unisono_sync::{SpinBudget, Unwatched, Wait, WatchVerdict};
 
@@ -23,7 +24,7 @@ const WAY: (Wait, SpinBudget) = (Wait::Adaptive, SpinBudget::DEFAULT);
 
 /// A child process that has one end of a socket as its standard input.
 struct Party {
-    child: Child,
+    child: Killed,
     doorbell: Doorbell,
 }
 
@@ -32,29 +33,23 @@ impl Party {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.env(ROLE, role).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped());
-        Self { child: command.spawn().expect("it starts"), doorbell: Doorbell::new(ours.into()) }
+        let child = Killed(command.spawn().expect("it starts"));
+        Self { child, doorbell: Doorbell::new(ours.into()) }
     }
 
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        let sent = Command::new("kill").args([name, &self.child.0.id().to_string()]).status();
         assert!(sent.expect("kill starts").success());
     }
 
     /// Returns the numbers that the process reports when it ends by itself.
     fn says(&mut self) -> Vec<u64> {
-        let out = BufReader::new(self.child.stdout.take().expect("piped"));
+        let out = BufReader::new(self.child.0.stdout.take().expect("piped"));
         let numbers = out.lines().map_while(Result::ok).filter_map(|line| {
             line.strip_prefix("said ")
                 .map(|rest| rest.split(' ').filter_map(|word| word.parse().ok()).collect())
         });
         numbers.last().unwrap_or_default()
-    }
-}
-
-impl Drop for Party {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -166,7 +161,7 @@ fn publish_for(supplier: &mut MemorySupplier, time: Duration) -> u64 {
 }
 
 fn wait_for_joined(party: &mut Party) {
-    let out = party.child.stdout.as_mut().expect("piped");
+    let out = party.child.0.stdout.as_mut().expect("piped");
     let mut line = String::new();
     let mut reader = BufReader::new(out);
     while !line.ends_with("joined\n") {
@@ -224,7 +219,7 @@ fn a_consumer_that_is_killed_at_any_moment_is_forgotten_and_costs_no_event() -> 
         wait_for_joined(&mut victim);
         publish_for(&mut supplier, Duration::from_micros(100 * kill));
         victim.signal("-KILL");
-        let _ = victim.child.wait();
+        let _ = victim.child.0.wait();
         publish_for(&mut supplier, Duration::from_millis(1));
         assert_eq!(victim.doorbell.take().expect("a socket"), DoorbellState::Gone);
         supplier.detach(number);
@@ -248,7 +243,7 @@ fn a_supplier_that_is_killed_leaves_whole_events_and_no_memory() -> TestOutcome 
         came.recv().expect("the supplier publishes");
         std::thread::sleep(Duration::from_micros(37 * kill));
         party.signal("-KILL");
-        let _ = party.child.wait();
+        let _ = party.child.0.wait();
         let (received, lost) = consumer.join().expect("every event was whole, and the end was seen");
         assert!(received > 0, "nothing came before the end; {lost} lost");
     }

@@ -3,28 +3,17 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_events_client::{Advertisement, BrokerAddress, Client, EventDraft};
 use unisono_host_tests::ports::free_ports;
-use unisono_host_tests::processes::{send, until};
+use unisono_host_tests::processes::{Killed, send, until};
 use unisono_host_tests::{TestOutcome, host_tests, program};
 use unisono_linux::process::Signal;
 
 const POLICY: &str =
     "rate = \"1gbit\"\ndefault = \"rest\"\n[class.control]\nweight = 3\n[class.rest]\nweight = 1\n";
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn start(arguments: &[&str]) -> Killed {
     let mut command = Command::new(program::unisono());

@@ -3,29 +3,18 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_events_client::{
     Advertisement, Client, EventDraft, NoticeText, PublishOutcome, Reception, SubscriptionSpec,
 };
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::processes::until;
+use unisono_host_tests::processes::{Killed, until};
 use unisono_host_tests::{TestOutcome, host_tests, program};
 
 /// Consumers whose next events come after the cut, at different times between two checks of the broker: the
 /// kernel's first attempt to send such an event (after 200 ms) comes before or after a check (every 400 ms).
 const CONSUMERS: usize = 8;
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn start(mut command: Command) -> Killed {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());

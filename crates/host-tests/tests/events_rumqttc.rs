@@ -6,18 +6,9 @@
 //! which takes minutes.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
-
-/// A broker that is killed when this value is dropped.
-struct MqttBroker(Child);
-
-impl Drop for MqttBroker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn rumqttc_finds_the_listener_as_the_standard_has_it() -> TestOutcome {
     require::nightly("rumqttc")?;
@@ -35,7 +26,7 @@ fn rumqttc_finds_the_listener_as_the_standard_has_it() -> TestOutcome {
     let mut command = Command::new(program::unisono());
     command.args(["events", "serve", "--mqtt", "127.0.0.1:0", "--listen"]).arg(scratch.path().join("bus"));
     let mut broker =
-        MqttBroker(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("unisono starts"));
+        Killed(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("unisono starts"));
     let mut said = BufReader::new(broker.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
     let address =
         said.find_map(|line| Some(line.strip_prefix("serving MQTT at ")?.split(';').next()?.to_owned()));

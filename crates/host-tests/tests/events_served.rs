@@ -4,24 +4,14 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_events_client::{
     Advertisement, Client, EventDraft, NoticeText, Reception, SubscriptionSpec, TopicHandle, WhenFull,
 };
 use unisono_host_tests::ports::free_ports;
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{TestOutcome, host_tests, program};
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn events(arguments: &[&str]) -> Killed {
     let mut command = Command::new(program::unisono());

@@ -8,20 +8,13 @@ use std::time::{Duration, Instant};
 use unisono_events_client::{
     Advertisement, Client, Durability, EventDraft, PublishOutcome, Reception, SubscriptionSpec,
 };
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 /// A running broker, with the line in which it said which user it is. It is killed when the test ends.
 struct ServedBy {
-    broker: Child,
+    broker: Killed,
     said: String,
-}
-
-impl Drop for ServedBy {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.broker.kill();
-        let _ = self.broker.wait();
-    }
 }
 
 fn serve(arguments: &[&str]) -> Child {
@@ -35,7 +28,7 @@ fn served(arguments: &[&str], last: &str) -> ServedBy {
     let mut broker = serve(arguments);
     let mut lines = BufReader::new(broker.stderr.take().expect("piped")).lines();
     let said = lines.find_map(|line| line.ok().filter(|line| line.starts_with(last)));
-    ServedBy { broker, said: said.expect("it serves") }
+    ServedBy { broker: Killed(broker), said: said.expect("it serves") }
 }
 
 /// Returns, for each thread of a process, what the kernel says of its users, groups and capabilities.
@@ -71,9 +64,9 @@ fn directory(mode: u32) -> tempfile::TempDir {
 }
 
 fn interrupt(mut broker: ServedBy) {
-    let pid = rustix::process::Pid::from_child(&broker.broker);
+    let pid = rustix::process::Pid::from_child(&broker.broker.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-    assert!(broker.broker.wait().expect("it ends").success());
+    assert!(broker.broker.0.wait().expect("it ends").success());
 }
 
 fn exchange(address: &str) {
@@ -114,7 +107,7 @@ fn a_broker_that_root_starts_serves_and_logs_as_a_user_that_owns_nothing() -> Te
         let user = broker.said.split_whitespace().find_map(|word| word.trim_end_matches(',').parse().ok());
         let user: u32 = user.expect("a number");
         assert_ne!(user, 0);
-        assert_unprivileged(broker.broker.id(), (user, user));
+        assert_unprivileged(broker.broker.0.id(), (user, user));
         assert!(owners(log.as_ref()).iter().all(|owner| *owner == user), "{:?}", owners(log.as_ref()));
         interrupt(broker);
         for name in ["bus", "metrics"] {
@@ -144,11 +137,11 @@ fn root_chooses_the_user_and_may_stay_root() -> TestOutcome {
     let scratch = directory(0o711);
     let unix = scratch.path().join("bus").display().to_string();
     let broker = served(&["--listen", &unix, "--user", "12345:54321"], "serving as user 12345,");
-    assert_unprivileged(broker.broker.id(), (12345, 54321));
+    assert_unprivileged(broker.broker.0.id(), (12345, 54321));
     interrupt(broker);
     let broker = served(&["--listen", &unix, "--user", "root"], "serving at");
     Client::connect_unix(unix.as_ref()).expect("it serves").statistics().expect("it answers");
-    assert!(threads(broker.broker.id()).iter().all(|thread| thread[0] == "0 0 0 0"));
+    assert!(threads(broker.broker.0.id()).iter().all(|thread| thread[0] == "0 0 0 0"));
     interrupt(broker);
     let mut nobody = serve(&["--listen", &unix, "--user", "no-such-user"]);
     let mut said = String::new();

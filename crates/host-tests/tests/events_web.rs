@@ -4,12 +4,13 @@
 use super::browser::Browser;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use unisono_events_client::{
     Advertisement, BrokerAddress, Client, ClientOptions, EventDraft, SubscriptionSpec,
 };
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{TestOutcome, host_tests, program};
 
 const CLASSES: &str = "
@@ -23,17 +24,6 @@ weight = 1
 
 /// Checks contrast and width; its last part, which the report needs, is left out.
 const PROBE: &str = include_str!("browser/probe.js");
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Returns the texts of a table's rows.
 fn rows(browser: &mut Browser, table: &str) -> Vec<Vec<String>> {

@@ -4,10 +4,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_events_client::{Advertisement, Client, EventDraft, Reception, SubscriptionSpec};
-use unisono_host_tests::processes::text;
+use unisono_host_tests::processes::{Killed, text};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, pypi, require};
 
 /// Echoes with paho: the port, and the file of an authority for TLS.
@@ -31,17 +31,6 @@ const client = mqtt.connect(url, { protocolVersion: 5 });
 client.on('connect', () => client.subscribe('down', { qos: 1 }, () => client.publish('up', 'ready', { qos: 1 })));
 client.on('message', (topic, payload) => client.publish('up', payload, { qos: 1 }));
 ";
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Starts a broker. Returns it, and the address at which it serves WebSockets.
 fn serve(socket: &Path, mqtt: &str, more: &[&str]) -> (Killed, String) {

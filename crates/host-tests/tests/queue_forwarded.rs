@@ -7,13 +7,13 @@ use crate::queue_shared::{
 };
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use unisono_enforce::Backend as _;
 use unisono_enforce::kernel::Kernel;
 use unisono_host_tests::hosts::{Hosts, ip};
-use unisono_host_tests::processes::{until, words};
+use unisono_host_tests::processes::{Killed, until, words};
 use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, require};
 use unisono_linux::bpf::tcx::{self, TcxHook};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
@@ -169,23 +169,13 @@ fn a_container_behind_a_bridge_or_one_that_comes_later_matches_too() -> TestOutc
     Ok(())
 }
 
-/// A process that is killed when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn a_group_whose_packets_cannot_come_here_is_named_by_check() -> TestOutcome {
     let _hosts = router()?;
     require::unshare(&["--net"])?;
     let group = Group::new("far")?;
     let child =
         group.shell("exec unshare --net sleep 600").stdin(Stdio::null()).spawn().expect("bash starts");
-    let child = Running(child);
+    let child = Killed(child);
     let here = std::fs::read_link("/proc/thread-self/ns/net").expect("proc is mounted");
     let first = std::fs::read_link("/proc/self/ns/net").expect("proc is mounted");
     let there = format!("/proc/{}/ns/net", child.0.id());

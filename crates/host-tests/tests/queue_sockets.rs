@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::processes::{send, text};
+use unisono_host_tests::processes::{Killed, send, text};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::Signal;
@@ -22,17 +22,6 @@ use unisono_linux::process::Signal;
 /// Numbers that no user of a host has.
 const ALICE: u32 = 1_999_999_998;
 const STRANGER: u32 = 1_999_999_999;
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Returns a policy for a slow link with long queues in the class: on a busy host a sender may not run for a
 /// while, and the shares hold only while both queues have packets.

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use unisono_events_client::{Client, Destination, NO_DEADLINE};
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
 fn runs(directory: &Path) -> Vec<Value> {
@@ -125,24 +126,13 @@ fn without_root_the_study_makes_its_networks_in_a_user_namespace_or_says_why_not
     Ok(())
 }
 
-/// A broker that is killed when this value is dropped.
-struct Broker(Child);
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-fn serve(directory: &Path) -> Broker {
+fn serve(directory: &Path) -> Killed {
     let policy = directory.join("policy.toml");
     std::fs::write(&policy, "rate = \"80mbit\"\ndefault = \"rest\"\n[class.video]\nweight = 3\n")
         .expect("written");
     let mut command = Command::new(program::unisono());
     command.args(["queue", "broker", "--json"]).arg(&policy).arg("--listen").arg(directory.join("broker"));
-    Broker(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts"))
+    Killed(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts"))
 }
 
 fn connect(directory: &Path) -> Client {

@@ -5,26 +5,19 @@ use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_events_client::{BrokerAddress, Client, SubscriptionSpec, TlsAddress};
 use unisono_host_tests::ports::free_ports;
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::process::is_root;
 
 /// A server that is killed when the test ends.
 struct StartedServer {
-    child: Child,
+    child: Killed,
     /// The lines that it printed until it served.
     said: Vec<String>,
-}
-
-impl Drop for StartedServer {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Starts `unisono` with these arguments and with umask 0, and waits until it prints `ready`.
@@ -41,14 +34,14 @@ fn start(words: &[&str], ready: &str) -> StartedServer {
         if is_ready {
             // reads the rest, so that the server does not block or fail when it prints
             std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-            return StartedServer { child, said };
+            return StartedServer { child: Killed(child), said };
         }
     }
     panic!("{words:?} ended: {said:?}, {:?}", child.wait());
 }
 
 fn signal(server: &StartedServer, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_child(&server.child);
+    let pid = rustix::process::Pid::from_child(&server.child.0);
     rustix::process::kill_process(pid, signal).expect("it runs");
 }
 
@@ -58,9 +51,9 @@ fn survives_hangups(mut server: StartedServer, answers: impl Fn()) {
         signal(&server, rustix::process::Signal::HUP);
         answers();
     }
-    assert!(server.child.try_wait().expect("it is a child").is_none(), "it ended by SIGHUP");
+    assert!(server.child.0.try_wait().expect("it is a child").is_none(), "it ended by SIGHUP");
     signal(&server, rustix::process::Signal::INT);
-    assert!(server.child.wait().expect("it ends").success());
+    assert!(server.child.0.wait().expect("it ends").success());
 }
 
 fn mode(path: &Path) -> u32 {
@@ -132,14 +125,14 @@ fn the_broker_of_paths_outlives_hangups_and_gives_roots_privileges_away() -> Tes
     let server = start(&words, if is_root() { "serving as user" } else { "serving at" });
     connect(&socket).statistics().expect("it answers");
     if is_root() {
-        assert!(!users(server.child.id()).contains("\t0"), "{}", users(server.child.id()));
+        assert!(!users(server.child.0.id()).contains("\t0"), "{}", users(server.child.0.id()));
     }
     survives_hangups(server, || drop(connect(&socket).statistics().expect("it answers")));
     assert!(!socket.exists(), "the socket is left");
     if is_root() {
         let server = start(&[&words[..], &["--user", "root"]].concat(), "serving at");
         connect(&socket).statistics().expect("it answers");
-        assert!(users(server.child.id()).contains("\t0\t0"), "{}", users(server.child.id()));
+        assert!(users(server.child.0.id()).contains("\t0\t0"), "{}", users(server.child.0.id()));
     }
     Ok(())
 }
@@ -163,16 +156,16 @@ fn the_gang_daemon_without_rules_outlives_hangups() -> TestOutcome {
     let mut command = Command::new(program::unisono());
     command.args(["gang", "daemon", "--socket", &place]).stdin(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().expect("unisono starts");
-    let mut server = StartedServer { child, said: Vec::new() };
+    let mut server = StartedServer { child: Killed(child), said: Vec::new() };
     let answers = || {
         let list = Command::new(program::unisono()).args(["gang", "list", "--socket", &place]).output();
         list.expect("unisono starts").status.success()
     };
     let begin = Instant::now();
     while !answers() {
-        if let Some(status) = server.child.try_wait().expect("it is a child") {
+        if let Some(status) = server.child.0.try_wait().expect("it is a child") {
             let mut said = String::new();
-            server.child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+            server.child.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
             assert_eq!(status.code(), Some(3), "{said}");
             return Err(unisono_host_tests::Skipped::because(format!("no gangs here: {said}")));
         }

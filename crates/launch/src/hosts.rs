@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use unisono_text::shell_word;
 
 /// A host and its ranks: `NAME`, `NAME:RANKS` or `NAME=ADDRESS:RANKS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,9 +130,7 @@ impl LaunchCommand {
 
 /// Quotes a word for a shell.
 fn quoted(word: &OsString) -> OsString {
-    let Some(text) = word.to_str() else { return word.clone() };
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:,@%".contains(letter);
-    if text.chars().all(plain) { word.clone() } else { format!("'{}'", text.replace('\'', r"'\''")).into() }
+    word.to_str().map_or_else(|| word.clone(), |text| shell_word(text).into())
 }
 
 #[cfg(test)]
@@ -163,6 +162,9 @@ mod tests {
             launch.expand(&host, &command).join(" ".as_ref()).into_string().expect("text")
         };
         assert_eq!(words("ssh"), "ssh -T -o BatchMode=yes b '/opt/my tools/unisono' run");
+        let ssh: LaunchCommand = "ssh".parse().expect("a launch command");
+        let with_empty = ssh.expand(&host, &["run".into(), OsString::new()]);
+        assert_eq!(with_empty.last(), Some(&"''".into()), "without quotes the shell would drop it");
         assert!(words("srun").contains("--cpus-per-task=3 --overlap --nodelist=b /opt/my tools/unisono run"));
         assert_eq!(words("ip netns exec {host} {args}"), "ip netns exec b /opt/my tools/unisono run");
         for wrong in ["", "rsh {host}", "{args} {args}", "{args} {host}"] {

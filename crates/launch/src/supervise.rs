@@ -391,9 +391,6 @@ impl StartedJob {
         (bind, first): (&'static str, usize),
         seconds: f64,
     ) -> JobSummary {
-        if self.ranks.iter().any(|rank| rank.remote.is_some()) {
-            return self.summary_across(options, termination, seconds);
-        }
         let rank = |(number, rank): (usize, &RankProcess)| {
             let (how, time) = rank.ended.unwrap_or((ExitOutcome::Signalled(0), Duration::ZERO));
             RankSummary {
@@ -406,7 +403,7 @@ impl StartedJob {
                 seconds: time.as_secs_f64(),
             }
         };
-        JobSummary {
+        let summary = JobSummary {
             command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             size: options.ranks,
             exit_code: termination.code(),
@@ -415,11 +412,14 @@ impl StartedJob {
             bind: bind.to_owned(),
             seconds,
             ranks: self.ranks.iter().enumerate().map(rank).collect(),
-        }
+        };
+        let across_hosts = self.ranks.iter().any(|rank| rank.remote.is_some());
+        if across_hosts { self.summary_across(termination, summary) } else { summary }
     }
 
-    /// Merges the summaries of the hosts. How the ranks of a lost host ended is unknown.
-    fn summary_across(&self, options: &Options, termination: &Termination, seconds: f64) -> JobSummary {
+    /// Merges the summaries of the hosts into that of their helpers. How the ranks of a lost host ended is
+    /// unknown.
+    fn summary_across(&self, termination: &Termination, helpers: JobSummary) -> JobSummary {
         let hosts = || self.ranks.iter().filter_map(|process| process.remote.as_ref());
         let summaries = || hosts().filter_map(|remote| Some((remote, remote.summary()?)));
         let of = |(remote, summary): (&Remote, &JobSummary)| -> Vec<RankSummary> {
@@ -429,14 +429,10 @@ impl StartedJob {
         let first =
             termination.first_failure().and_then(|number| hosts().nth(number)?.summary()?.first_failure);
         JobSummary {
-            command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-            size: options.ranks,
-            exit_code: termination.code(),
             first_failure: first,
-            timed_out: termination.timed_out(),
             bind: summaries().next().map_or_else(|| "none".to_owned(), |(_, summary)| summary.bind.clone()),
-            seconds,
             ranks: summaries().flat_map(of).collect(),
+            ..helpers
         }
     }
 }

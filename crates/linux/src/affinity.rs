@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// A thread number of the kernel (`gettid`); 0 means the calling thread.
@@ -85,6 +86,14 @@ impl CpuSet {
         Self(self.0.intersection(&other.0).copied().collect())
     }
 
+    /// Parses one element of a list of processors, such as `3` or `0-3`.
+    pub fn range(element: &str) -> Option<RangeInclusive<usize>> {
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < Self::LIMIT);
+        let (first, last) = element.split_once('-').unwrap_or((element, element));
+        let range = number(first)?..=number(last)?;
+        (!range.is_empty()).then_some(range)
+    }
+
     fn to_words(&self) -> Vec<libc::c_ulong> {
         let bits = libc::c_ulong::BITS as usize;
         let words = self.iter().next_back().map_or(1, |last| last / bits + 1);
@@ -132,19 +141,9 @@ impl FromStr for CpuSet {
     type Err = BadCpuList;
 
     fn from_str(text: &str) -> Result<Self, BadCpuList> {
-        let bad = || BadCpuList(text.to_owned());
-        let number =
-            |part: &str| part.trim().parse::<usize>().ok().filter(|cpu| *cpu < Self::LIMIT).ok_or_else(bad);
         let mut set = Self::empty();
         for part in text.trim().split(',').filter(|part| !part.trim().is_empty()) {
-            let (first, last) = match part.split_once('-') {
-                Some((first, last)) => (number(first)?, number(last)?),
-                None => (number(part)?, number(part)?),
-            };
-            if first > last {
-                return Err(bad());
-            }
-            set.0.extend(first..=last);
+            set.0.extend(Self::range(part).ok_or_else(|| BadCpuList(text.to_owned()))?);
         }
         Ok(set)
     }

@@ -164,7 +164,7 @@ pub fn make_enterable(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn open_directory(path: &Path) -> io::Result<File> {
+pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
 }
 

@@ -19,7 +19,7 @@
 use crate::local_socket::own_user;
 use crate::pidfd::{runs, start_time};
 use crate::pinned::PinnedProcess;
-use crate::private_directory::PrivateDirectory;
+use crate::private_directory::{PrivateDirectory, open_directory};
 use crate::process::Signal;
 use crate::read;
 use serde::{Deserialize, Serialize};
@@ -319,10 +319,6 @@ impl UndoDirectory {
             Err(refused(&self.path, "is not what was passed on as locked"))
         }
     }
-}
-
-fn open_directory(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
 }
 
 /// Returns whether a path still leads to the file that was opened through it.

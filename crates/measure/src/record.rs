@@ -21,6 +21,16 @@ pub enum Line {
     Run(Box<RunLine>),
 }
 
+impl Line {
+    pub fn study(&self) -> Option<&StudyLine> {
+        if let Self::Study(study) = self { Some(study) } else { None }
+    }
+
+    pub fn run(&self) -> Option<&RunLine> {
+        if let Self::Run(run) = self { Some(run) } else { None }
+    }
+}
+
 /// A study as its readers need it: the question, the paper's statement, the charts, the verdicts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StudyLine {
@@ -313,6 +323,19 @@ pub enum Outcome {
     Interrupted,
     /// Planned, but the study's time was over before the run began; `reason` says so. No figures.
     Cut,
+}
+
+impl Outcome {
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Disturbed => "disturbed",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Cut => "left out",
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -425,7 +425,7 @@ pub fn format_ratio(value: f64) -> String {
     }
 }
 
-fn value_in_words(value: &serde_json::Value) -> String {
+pub fn value_in_words(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 

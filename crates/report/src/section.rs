@@ -1,6 +1,6 @@
 //! The section of a study: question, verdicts, figures, the paper, doubts, and how it was run.
 
-use crate::study::{Study, outcome};
+use crate::study::Study;
 use crate::{budgets, chart_figure, number, situations, wording};
 use askama::Template;
 use unisono_measure::noise;
@@ -168,7 +168,7 @@ fn missing(study: &Study<'_>) -> Vec<(String, usize)> {
         let text = wording::capitalized(&format!(
             "{} {}: {reason}",
             study.label(&run.variant),
-            outcome(run.outcome)
+            run.outcome.in_words()
         ));
         match missing.iter_mut().find(|(known, _)| *known == text) {
             Some((_, n)) => *n += 1,
@@ -183,16 +183,10 @@ fn missing(study: &Study<'_>) -> Vec<(String, usize)> {
 fn method_in_words(study: &Study<'_>) -> String {
     let measured = study.count(Outcome::Measured);
     let mut parts = vec![format!("{} measured", counted(number::count(measured), "run"))];
-    for (kind, word) in [
-        (Outcome::Disturbed, "disturbed"),
-        (Outcome::Skipped, "skipped"),
-        (Outcome::Failed, "failed"),
-        (Outcome::Interrupted, "interrupted"),
-        (Outcome::Cut, "left out"),
-    ] {
+    for kind in [Outcome::Disturbed, Outcome::Skipped, Outcome::Failed, Outcome::Interrupted, Outcome::Cut] {
         let n = study.count(kind);
         if n > 0 {
-            parts.push(format!("{} {word}", number::count(n)));
+            parts.push(format!("{} {}", number::count(n), kind.in_words()));
         }
     }
     let seconds: f64 = study.runs.iter().map(|run| run.elapsed_s).filter(|s| s.is_finite()).sum();

@@ -111,7 +111,7 @@ impl<'a> Study<'a> {
         }
         let run = of_variant.find(|run| run.reason.is_some())?;
         let reason = run.reason.as_deref()?;
-        Some(format!("{} {}: {reason}", self.label(variant), outcome(run.outcome)))
+        Some(format!("{} {}: {reason}", self.label(variant), run.outcome.in_words()))
     }
 
     /// Returns the reason why the first comparison without an answer has none.
@@ -322,19 +322,8 @@ impl ChartRow<'_> {
     /// Returns the reason why there are no values.
     pub(crate) fn note(&self) -> Option<String> {
         let run = self.runs.iter().find(|run| run.outcome != Outcome::Measured)?;
-        let how = outcome(run.outcome);
+        let how = run.outcome.in_words();
         Some(run.reason.as_deref().map_or_else(|| how.to_owned(), |reason| format!("{how}: {reason}")))
-    }
-}
-
-pub(crate) fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Measured => "measured",
-        Outcome::Disturbed => "disturbed",
-        Outcome::Skipped => "skipped",
-        Outcome::Failed => "failed",
-        Outcome::Interrupted => "interrupted",
-        Outcome::Cut => "left out",
     }
 }
 

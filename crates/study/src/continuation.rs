@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use unisono_measure::evidence::MIN_ROUNDS;
-use unisono_measure::record::{Line, Outcome, RunLine, StudyLine, Verdict};
+use unisono_measure::record::{Line, Outcome, RunLine, Verdict};
 use unisono_measure::time_to_decide;
 use unisono_measure::verdict::judge;
 
@@ -46,7 +46,7 @@ impl UndecidedComparison {
 /// or would have one.
 pub fn undecided(lines: &[Line]) -> (Vec<UndecidedComparison>, usize) {
     let (mut undecided, mut all) = (Vec::new(), 0);
-    for study in heads(lines) {
+    for study in lines.iter().filter_map(Line::study) {
         let runs: Vec<&RunLine> = runs(lines).filter(|run| run.study == study.study).collect();
         let judged = study
             .verdicts
@@ -96,19 +96,8 @@ pub fn time_to_see_again<'f>(lines: &[Line], files: impl Iterator<Item = &'f Stu
     time_to_decide::time_to_see_again(&of_timed.collect::<Vec<_>>())
 }
 
-/// Returns the studies of these records.
-pub fn heads(lines: &[Line]) -> impl Iterator<Item = &StudyLine> {
-    lines.iter().filter_map(|line| match line {
-        Line::Study(study) => Some(&**study),
-        Line::Run(_) => None,
-    })
-}
-
 fn runs(lines: &[Line]) -> impl Iterator<Item = &RunLine> {
-    lines.iter().filter_map(|line| match line {
-        Line::Run(run) => Some(&**run),
-        Line::Study(_) => None,
-    })
+    lines.iter().filter_map(Line::run)
 }
 
 /// Plans the next repetition of a study: only the runs that its undecided comparisons need.

@@ -83,11 +83,7 @@ pub fn run(
     let all = || studies.iter().flat_map(|(_, plan)| &plan.runs);
     let left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
     let Start { began, background, recorded } = start;
-    let sequence = recorded.iter().map(|line| match line {
-        Line::Run(run) => run.sequence + 1,
-        Line::Study(_) => 0,
-    });
-    let sequence = sequence.max().unwrap_or(0);
+    let sequence = recorded.iter().filter_map(Line::run).map(|run| run.sequence + 1).max().unwrap_or(0);
     let end = deadline(profile, began, left);
     let mut runner = Runner {
         host: HostFacts { background, ..crate::host::facts() },

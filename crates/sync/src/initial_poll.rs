@@ -57,10 +57,6 @@ impl WaitPolicy for InitialPoll {
         };
         if some { WatchVerdict::Continue } else { WatchVerdict::Stop }
     }
-
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
-        Some(self.wait(flag, target, watch))
-    }
 }
 
 /// Pauses and returns false, as the result of a poll that did not find its value.

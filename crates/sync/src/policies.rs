@@ -40,10 +40,6 @@ impl WaitPolicy for Spin {
             }
         }
     }
-
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
-        Some(self.wait(flag, target, watch))
-    }
 }
 
 /// Yields the core between polls.
@@ -62,10 +58,6 @@ impl WaitPolicy for Yield {
                 return WatchVerdict::Stop;
             }
         }
-    }
-
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
-        Some(self.wait(flag, target, watch))
     }
 }
 

@@ -16,7 +16,10 @@ pub trait WaitPolicy {
 
     /// Runs the part of [`wait`](Self::wait) that keeps the core, if the policy has such a part. Returns
     /// `None` when the policy would now sleep or yield; the caller may then wait for something else instead.
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict>;
+    /// By default the whole wait keeps the core.
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
+        Some(self.wait(flag, target, watch))
+    }
 
     /// Waits as [`wait`](Self::wait) does, but for a flag whose signaller needs the core on which this waiter
     /// runs.

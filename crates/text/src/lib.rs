@@ -23,9 +23,11 @@ mod named;
 mod nearest;
 mod position;
 mod shell;
+mod unknown;
 
 pub use counted::counted;
 pub use named::UnknownName;
 pub use nearest::{misspelt, nearest};
 pub use position::Position;
-pub use shell::shell_quoted;
+pub use shell::{shell_quoted, shell_word};
+pub use unknown::explain_unknown;

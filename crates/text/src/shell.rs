@@ -4,17 +4,17 @@ use std::ffi::OsStr;
 
 /// Quotes a command for a shell.
 pub fn shell_quoted(command: &[impl AsRef<OsStr>]) -> String {
-    let words: Vec<String> = command.iter().map(|word| shell_quoted_word(word.as_ref())).collect();
+    let words: Vec<String> = command.iter().map(|word| shell_word(&word.as_ref().to_string_lossy())).collect();
     words.join(" ")
 }
 
-fn shell_quoted_word(word: &OsStr) -> String {
-    let text = word.to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.into_owned()
+/// Quotes a word for a shell, if it needs that.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
     } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

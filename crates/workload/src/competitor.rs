@@ -13,8 +13,12 @@ use std::process::{Child, Command, Stdio};
 
 #[derive(Debug)]
 pub struct Competitors {
-    children: Vec<Child>,
+    children: KilledChildren,
 }
+
+/// Child processes; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct KilledChildren(pub(crate) Vec<Child>);
 
 /// The maximum number of loops. With more loops a study would measure the scheduler's queues, not a competing
 /// user.
@@ -27,7 +31,7 @@ impl Competitors {
             return Err(Error::Options(format!("{count} competitors are more than {MAX_COMPETITORS}")));
         }
         let placement = pin.placement()?;
-        let mut competitors = Self { children: Vec::new() };
+        let mut competitors = Self { children: KilledChildren(Vec::new()) };
         for index in 0..count {
             let mut command = Command::new(unisono);
             command.args(["workload", "busy-loop", "--parent", &std::process::id().to_string()]);
@@ -35,22 +39,22 @@ impl Competitors {
                 command.args(["--cpu", &placement[index % placement.len()].to_string()]);
             }
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-            competitors.children.push(child.map_err(|error| {
+            competitors.children.0.push(child.map_err(|error| {
                 Error::Options(format!("cannot start competitor {index} ({}): {error}", unisono.display()))
             })?);
         }
         Ok(competitors)
     }
 
-    pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
-        self.children.iter().map(Child::id)
+    pub fn children(&self) -> &[Child] {
+        &self.children.0
     }
 }
 
-impl Drop for Competitors {
+impl Drop for KilledChildren {
     fn drop(&mut self) {
-        for child in &mut self.children {
-            // killing a loop that has ended does no harm, and `drop` cannot report an error
+        for child in &mut self.0 {
+            // killing a process that has ended does no harm, and `drop` cannot report an error
             child.kill().ok();
             child.wait().ok();
         }

@@ -58,6 +58,12 @@ impl Default for Options {
     }
 }
 
+/// Returns the flags that have a value, each followed by its value.
+pub fn flags<const N: usize>(flags: [(&str, Option<String>); N]) -> impl Iterator<Item = String> {
+    let words = |(name, value): (&str, Option<String>)| Some([name.to_owned(), value?]);
+    flags.into_iter().filter_map(words).flatten()
+}
+
 impl Options {
     /// Returns the options as flags. Defaults of options that only some programs know are left out.
     pub fn to_arguments(&self) -> Vec<String> {
@@ -65,26 +71,19 @@ impl Options {
         if self.die_with_parent {
             arguments.push("--die-with-parent".to_owned());
         }
-        let mut flag = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-        flag("--threads", self.threads.to_string());
-        flag("--interval", nanoseconds(self.interval));
-        flag("--variance", nanoseconds(self.variance));
-        flag("--seconds", self.seconds.to_string());
-        flag("--warm-up", nanoseconds(self.warm_up));
-        flag("--seed", self.seed.to_string());
-        flag("--pin", self.pin.to_string());
-        if let Some(moment) = self.start_at {
-            flag("--start-at", moment.to_string());
-        }
-        if let Some(iterations) = self.iterations {
-            flag("--iterations", iterations.to_string());
-        }
-        if let Some(size) = self.size {
-            flag("--size", size.to_string());
-        }
-        if let Some(path) = &self.result {
-            flag("--result", path.display().to_string());
-        }
+        arguments.extend(flags([
+            ("--threads", Some(self.threads.to_string())),
+            ("--interval", Some(nanoseconds(self.interval))),
+            ("--variance", Some(nanoseconds(self.variance))),
+            ("--seconds", Some(self.seconds.to_string())),
+            ("--warm-up", Some(nanoseconds(self.warm_up))),
+            ("--seed", Some(self.seed.to_string())),
+            ("--pin", Some(self.pin.to_string())),
+            ("--start-at", self.start_at.map(|moment| moment.to_string())),
+            ("--iterations", self.iterations.map(|iterations| iterations.to_string())),
+            ("--size", self.size.map(|size| size.to_string())),
+            ("--result", self.result.as_ref().map(|path| path.display().to_string())),
+        ]));
         arguments
     }
 
@@ -201,9 +200,6 @@ impl FromStr for Pin {
     type Err = BadPin;
 
     fn from_str(text: &str) -> Result<Self, BadPin> {
-        let bad = || BadPin(text.to_owned());
-        let number =
-            |part: &str| part.trim().parse::<usize>().ok().filter(|n| *n < CpuSet::LIMIT).ok_or_else(bad);
         match text {
             "none" => return Ok(Pin::None),
             "spread" => return Ok(Pin::Spread),
@@ -211,14 +207,7 @@ impl FromStr for Pin {
         }
         let mut list = Vec::new();
         for part in text.split(',') {
-            let (first, last) = match part.split_once('-') {
-                Some((first, last)) => (number(first)?, number(last)?),
-                None => (number(part)?, number(part)?),
-            };
-            if first > last {
-                return Err(bad());
-            }
-            list.extend(first..=last);
+            list.extend(CpuSet::range(part).ok_or_else(|| BadPin(text.to_owned()))?);
         }
         Ok(Pin::List(list))
     }

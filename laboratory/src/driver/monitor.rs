@@ -6,11 +6,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
-use unisono_measure::record::{Distribution, Figure};
+use unisono_measure::record::Figure;
 use unisono_study::driver::launch::{self, ProgramSpec};
 use unisono_study::driver::regime::{self, RegimeSettings, SharingRegime};
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 use unisono_study::peer::{PeerFile, PeerKind};
+use unisono_workload::options::flags;
 use unisono_workload::{Measurement, Options};
 
 pub const MONITOR: DriverKind = DriverKind::new::<MonitorDriver>("monitor");
@@ -89,48 +90,31 @@ fn streams(context: Context, threads: usize) -> usize {
 
 impl MonitorDriver {
     fn arguments(&self, stream: usize) -> Vec<String> {
-        let mut arguments = vec!["workload".to_owned(), "monitor".to_owned()];
-        let mut flag = |name: &str, value: Option<String>| {
-            arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
-        };
-        flag("--stream", Some(stream.to_string()));
-        flag("--packets-per-s", self.packets_per_s.map(|rate| rate.to_string()));
-        flag("--burst", self.burst.map(|burst| burst.to_string()));
-        flag("--chunk", self.chunk.map(|chunk| chunk.to_string()));
-        flag("--centres", self.centres.map(|centres| centres.to_string()));
-        flag("--barrier", self.barrier.clone());
-        flag("--wait", self.wait.clone());
-        flag("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us")));
-        arguments
+        let flags = flags([
+            ("--stream", Some(stream.to_string())),
+            ("--packets-per-s", self.packets_per_s.map(|rate| rate.to_string())),
+            ("--burst", self.burst.map(|burst| burst.to_string())),
+            ("--chunk", self.chunk.map(|chunk| chunk.to_string())),
+            ("--centres", self.centres.map(|centres| centres.to_string())),
+            ("--barrier", self.barrier.clone()),
+            ("--wait", self.wait.clone()),
+            ("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us"))),
+        ]);
+        ["workload".to_owned(), "monitor".to_owned()].into_iter().chain(flags).collect()
     }
 }
 
 /// Computes the figures over all streams. Every chunk counts once.
 fn stream_figures(measured: &[Measurement]) -> Result<RunResult, NoResult> {
-    let streams: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
-    let chunks: u64 = streams.iter().map(|d| d.n).sum();
-    let updates: u64 = measured.iter().filter_map(|m| m.requests).sum();
     // Chunks that were never clustered count with their waiting time. Otherwise a regime that starves all
     // streams would have no bad values.
-    if chunks == 0 {
+    let Some(distribution) = launch::latencies_ms(measured) else {
         return Err(NoResult::Failed(
             "no chunk of packets was complete in time; use longer runs (--paper)".into(),
         ));
-    }
+    };
+    let updates: u64 = measured.iter().filter_map(|m| m.requests).sum();
     let unfinished: u64 = measured.iter().filter_map(|m| m.unfinished).sum();
-    let weighted = |of: fn(&Distribution) -> f64| {
-        streams.iter().map(|d| of(d) * d.n as f64).sum::<f64>() / chunks as f64 / 1e3
-    };
-    let greatest = |of: fn(&Distribution) -> f64| streams.iter().map(|d| of(d)).fold(0.0, f64::max) / 1e3;
-    let distribution = Distribution {
-        n: chunks,
-        min: streams.iter().map(|d| d.min).fold(f64::INFINITY, f64::min) / 1e3,
-        p25: weighted(|d| d.p25),
-        median: weighted(|d| d.median),
-        p75: weighted(|d| d.p75),
-        p99: greatest(|d| d.p99),
-        max: greatest(|d| d.max),
-    };
     let mean = |of: fn(&Measurement) -> Option<f64>| {
         let values: Vec<f64> = measured.iter().filter_map(of).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -165,6 +149,7 @@ fn stream_figures(measured: &[Measurement]) -> Result<RunResult, NoResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_measure::record::Distribution;
 
     fn stream(n: u64, median: f64, max: f64, unfinished: u64) -> Measurement {
         let latency = Distribution { n, min: 500.0, p25: median, median, p75: median, p99: max, max };

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration as StdDuration;
 use unisono_enforce::cpu::{Keeper, Options};
 use unisono_fairqueue::Policy;
@@ -18,6 +18,8 @@ use unisono_linux::process::Signal;
 use unisono_linux::{schedstat, timer};
 use unisono_measure::record::Figure;
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
+use unisono_workload::Pin;
+use unisono_workload::competitor::Competitors;
 
 const CLASS_NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const WARM_UP: StdDuration = StdDuration::from_millis(100);
@@ -64,7 +66,8 @@ impl Driver for ProcessorDriver {
         }
         // the last processor usually handles the fewest interrupts
         let cpu = context.cpus.last().copied().unwrap_or_default();
-        let loops = BusyLoops::start(context.unisono, weights.len(), cpu)?;
+        let loops = Competitors::start(context.unisono, weights.len(), &Pin::List(vec![cpu]))
+            .map_err(|error| NoResult::Failed(error.to_string()))?;
         let groups = if backend == ProcessorBackend::Unweighted {
             None
         } else {
@@ -85,7 +88,7 @@ impl Driver for ProcessorDriver {
         loop {
             let now = clock::now();
             if before.is_empty() && now >= from {
-                (before, switches, began) = (loops.used_times()?, 0, now);
+                (before, switches, began) = (used_times(&loops)?, 0, now);
             }
             if now >= until {
                 break;
@@ -101,7 +104,7 @@ impl Driver for ProcessorDriver {
             }
         }
         let used: Vec<u64> =
-            loops.used_times()?.iter().zip(&before).map(|(after, before)| after - before).collect();
+            used_times(&loops)?.iter().zip(&before).map(|(after, before)| after - before).collect();
         let seconds = (clock::now() - began).as_secs_f64();
         Ok(result(weights, &used, seconds, (backend == ProcessorBackend::Core).then_some(switches)))
     }
@@ -124,53 +127,18 @@ fn result(weights: &[u32], used: &[u64], seconds: f64, switches: Option<u32>) ->
     result
 }
 
-fn process_id(child: &Child) -> Tid {
-    Tid(i32::try_from(child.id()).unwrap_or_default())
-}
-
-/// Busy loops, killed when dropped.
-struct BusyLoops(Vec<Child>);
-
-impl BusyLoops {
-    fn start(unisono: &Path, count: usize, cpu: usize) -> Result<Self, NoResult> {
-        let mut loops = Self(Vec::new());
-        for _ in 0..count {
-            let mut command = Command::new(unisono);
-            command.args(["workload", "busy-loop", "--parent", &std::process::id().to_string()]);
-            command.args(["--cpu", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
-            let child = command.spawn();
-            loops
-                .0
-                .push(child.map_err(|error| NoResult::Failed(format!("cannot start a busy loop: {error}")))?);
-        }
-        Ok(loops)
-    }
-
-    fn cpu_time(&self, at: usize) -> Result<u64, NoResult> {
-        schedstat::refresh(process_id(&self.0[at]))
-            .map_err(|error| NoResult::Skipped(format!("this kernel does not tell processor time: {error}")))
-    }
-
-    fn used_times(&self) -> Result<Vec<u64>, NoResult> {
-        (0..self.0.len()).map(|at| self.cpu_time(at)).collect()
-    }
-}
-
-impl Drop for BusyLoops {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // an error means that the loop has ended already; SIGKILL also ends a stopped loop
-            child.kill().ok();
-            child.wait().ok();
-        }
-    }
+/// Returns the processor time of each loop so far.
+fn used_times(loops: &Competitors) -> Result<Vec<u64>, NoResult> {
+    let used = |child: &Child| schedstat::refresh(Tid(i32::try_from(child.id()).unwrap_or_default()));
+    let times: Result<Vec<u64>, _> = loops.children().iter().map(used).collect();
+    times.map_err(|error| NoResult::Skipped(format!("this kernel does not tell processor time: {error}")))
 }
 
 /// A control group for each loop. The drop removes the groups after the loops have ended.
 struct LoopGroups(Vec<ControlGroup>);
 
 impl LoopGroups {
-    fn make(loops: &BusyLoops, backend: ProcessorBackend, weights: &[u32]) -> Result<Self, NoResult> {
+    fn make(loops: &Competitors, backend: ProcessorBackend, weights: &[u32]) -> Result<Self, NoResult> {
         let skipped = |why: String| NoResult::Skipped(format!("no control groups for processor time: {why}"));
         let all = cgroup::hierarchies().map_err(|error| skipped(error.to_string()))?;
         let (tree, lacking) = match backend {
@@ -182,7 +150,7 @@ impl LoopGroups {
         };
         let top = tree.ok_or_else(|| skipped(lacking.to_owned()))?.top();
         let mut groups = Self(Vec::new());
-        for ((child, weight), name) in loops.0.iter().zip(weights).zip(CLASS_NAMES) {
+        for ((child, weight), name) in loops.children().iter().zip(weights).zip(CLASS_NAMES) {
             let name = unguessable(&format!("unisono-study-{}-{name}", std::process::id()));
             let name = name.map_err(|error| skipped(error.to_string()))?;
             let group = top.create(&name).map_err(|error| skipped(error.to_string()))?;

@@ -1,12 +1,9 @@
 //! `unisono-laboratory workload service`: the server or the client of an application of the middleware study.
 
 use crate::workload::service::ServiceScene;
-use anyhow::Context as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_cli::{Failure, one_of};
-use unisono_linux::parent_death::die_with_parent;
-use unisono_linux::read;
+use unisono_cli::one_of;
 use unisono_workload::conversation::ConversationEnd;
 use unisono_workload::options::write_result;
 
@@ -25,11 +22,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    die_with_parent(None)?;
-    let place = args.scene.display();
-    let text = read::text(&args.scene, read::HAND_WRITTEN).with_context(|| format!("cannot read {place}"))?;
-    let scene: ServiceScene = serde_json::from_str(&text)
-        .map_err(|error| Failure::Usage(format!("{place} is no scene: {error}")))?;
+    let scene: ServiceScene = unisono_cli::scene(&args.scene)?;
     write_result(&args.result, &serde_json::to_string(&scene.run(args.end)?)?)?;
     Ok(ExitCode::SUCCESS)
 }

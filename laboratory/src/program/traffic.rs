@@ -1,12 +1,8 @@
 //! `unisono-laboratory workload traffic`: one sender, or the receiver, of classes that share a link.
 
 use crate::workload::traffic::{self, Scene};
-use anyhow::Context as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_cli::Failure;
-use unisono_linux::parent_death::die_with_parent;
-use unisono_linux::read;
 use unisono_workload::options::write_result;
 
 /// Send or receive one class's traffic of a scene
@@ -24,11 +20,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    die_with_parent(None)?;
-    let place = args.scene.display();
-    let text = read::text(&args.scene, read::HAND_WRITTEN).with_context(|| format!("cannot read {place}"))?;
-    let scene: Scene = serde_json::from_str(&text)
-        .map_err(|error| Failure::Usage(format!("{place} is no scene: {error}")))?;
+    let scene: Scene = unisono_cli::scene(&args.scene)?;
     let json = match args.source {
         Some(source) => serde_json::to_string(&traffic::send(&scene, source)?)?,
         None => serde_json::to_string(&traffic::receive(&scene)?)?,

@@ -322,10 +322,7 @@ impl Broker {
         let grant = QueueGrant::for_spec(spec);
         let memory = grant.bytes.saturating_add(grant.held);
         self.check_memory(client, memory)?;
-        if let Some(refused) = self.refuses_memory(peer, memory) {
-            self.access.count(RefusalKind::Memory);
-            return Err(refused);
-        }
+        self.check_memory_of_peer(peer, memory)?;
         check_program_name(&spec.name)?;
         let user = self.name_user(client)?;
         let blocks = self.check_blocking(client, spec)?;

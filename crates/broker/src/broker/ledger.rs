@@ -282,19 +282,24 @@ impl Broker {
         self.mqtt.account(session).map_or(0, |(who, ..)| self.kept_of(&AccountHolder::client(&who)))
     }
 
-    /// Checks whether a peer may have `bytes` more; returns the reason of a refusal.
-    pub(super) fn refuses_memory(&mut self, peer: TransportPeer, bytes: u64) -> Option<String> {
+    /// Checks whether a peer may have `bytes` more, and counts a refusal.
+    ///
+    /// # Errors
+    /// The limit of its user or of the broker is reached.
+    pub(super) fn check_memory_of_peer(&mut self, peer: TransportPeer, bytes: u64) -> Result<(), String> {
         debug_assert_eq!(
             self.ledger.granted,
             self.granted_from_scratch(),
             "a grant was not booked, or twice"
         );
         debug_assert_eq!(self.ledger.held, self.held_from_scratch(), "a structure was not booked, or twice");
-        let refused = self.refusal_of_memory(peer, bytes)?;
-        match self.retire_for_room() {
-            true => self.refusal_of_memory(peer, bytes),
-            false => Some(refused),
+        let mut refused = self.refusal_of_memory(peer, bytes);
+        if refused.is_some() && self.retire_for_room() {
+            refused = self.refusal_of_memory(peer, bytes);
         }
+        let Some(refused) = refused else { return Ok(()) };
+        self.access.count(RefusalKind::Memory);
+        Err(refused)
     }
 
     /// Retires unused topics, whose names take memory; returns whether there were any.
@@ -369,10 +374,7 @@ impl Broker {
     pub(super) fn hold_for_client(&mut self, client: ClientId, bytes: u64) -> Result<(), String> {
         self.check_memory(client, bytes)?;
         let peer = self.clients.get(&client).ok_or("it is gone")?.peer;
-        if let Some(refused) = self.refuses_memory(peer, bytes) {
-            self.access.count(RefusalKind::Memory);
-            return Err(refused);
-        }
+        self.check_memory_of_peer(peer, bytes)?;
         self.ledger.hold(peer, bytes);
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.held += bytes;
@@ -402,10 +404,7 @@ impl Broker {
                  names would take more"
             ));
         }
-        if let Some(refused) = self.refuses_memory(peer, bytes) {
-            self.access.count(RefusalKind::Memory);
-            return Err(refused);
-        }
+        self.check_memory_of_peer(peer, bytes)?;
         self.ledger.hold(peer, bytes);
         self.mqtt.hold(session, bytes);
         Ok(())

@@ -202,10 +202,7 @@ impl Broker {
             self.access.count(RefusalKind::Limit);
             return Err(format!("a program may have {} topics and paths; close one", self.limits.topics));
         }
-        if let Some(refused) = self.refuses_memory(peer, u64::from(self.limits.credit)) {
-            self.access.count(RefusalKind::Memory);
-            return Err(refused);
-        }
+        self.check_memory_of_peer(peer, u64::from(self.limits.credit))?;
         self.link.last_path += 1; // 2^32 paths later the numbers would come again: 4 years at 30 a second
         let id = PathId(self.link.last_path);
         let told = |error: ChannelError| error.to_string();

@@ -30,9 +30,7 @@ impl<P: EventPayload> EventChannel<P> {
         consumer: ConsumerId,
         correlation: Correlation,
     ) -> Result<CorrelationId, ChannelError> {
-        let known = self.consumers.get(&consumer);
-        let known = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?;
-        let (inbox, tenant) = (known.inbox, known.tenant);
+        let (inbox, tenant) = self.attachment(consumer)?;
         let parts = correlation.parts.len();
         if !(1..=MAX_PARTS).contains(&parts) {
             return Err(ChannelError::Parts { parts, most: MAX_PARTS });

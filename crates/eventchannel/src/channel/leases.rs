@@ -186,9 +186,7 @@ impl<P: EventPayload> EventChannel<P> {
         consumer: ConsumerId,
         spec: TimerSpec,
     ) -> Result<TimerId, ChannelError> {
-        let known = self.consumers.get(&consumer);
-        let known = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?;
-        let (inbox, tenant) = (known.inbox, known.tenant);
+        let (inbox, tenant) = self.attachment(consumer)?;
         let (TimerSpec::Every(period) | TimerSpec::Silence(period)) = spec;
         if period.is_zero() {
             return Err(ChannelError::ZeroPeriod);

@@ -41,7 +41,7 @@ use crate::alarms::Alarms;
 use crate::correlation::{Correlator, Incomplete};
 use crate::delivery::ChannelNotice;
 use crate::dispatch::Dispatcher;
-use crate::error::KeptBy;
+use crate::error::{ChannelError, KeptBy};
 use crate::event::{ChannelEvent, EventPayload};
 use crate::history::TopicHistory;
 use crate::ids::{
@@ -438,6 +438,13 @@ impl<P: EventPayload> EventChannel<P> {
 
     fn receiver(&self, consumer: ConsumerId) -> Option<&Receiver<P>> {
         self.receivers.get(&self.consumers.get(&consumer)?.inbox).map(|receiver| &**receiver)
+    }
+
+    /// Returns the inbox and the tenant of a consumer.
+    fn attachment(&self, consumer: ConsumerId) -> Result<(InboxId, TenantId), ChannelError> {
+        let known = self.consumers.get(&consumer);
+        let known = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?;
+        Ok((known.inbox, known.tenant))
     }
 
     fn number(&mut self) -> u32 {

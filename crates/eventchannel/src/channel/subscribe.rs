@@ -74,8 +74,7 @@ impl<P: EventPayload> EventChannel<P> {
         interest: Interest,
         wanted: PastEvents,
     ) -> Result<SubscriptionId, ChannelError> {
-        let unknown = ChannelError::Unknown { what: "consumer", number: consumer.0 };
-        let inbox = self.consumers.get(&consumer).ok_or(unknown)?.inbox;
+        let (inbox, _) = self.attachment(consumer)?;
         // existing topics and offers have to meet the request of the inbox, whatever kept events the
         // subscription wants
         self.check_request(inbox, std::slice::from_ref(&interest))?;
@@ -93,8 +92,7 @@ impl<P: EventPayload> EventChannel<P> {
         consumer: ConsumerId,
         interests: Vec<Interest>,
     ) -> Result<(), ChannelError> {
-        let unknown = ChannelError::Unknown { what: "consumer", number: consumer.0 };
-        let inbox = self.consumers.get(&consumer).ok_or(unknown)?.inbox;
+        let (inbox, _) = self.attachment(consumer)?;
         self.check_request(inbox, &interests)?;
         for interest in interests {
             self.subscribe_checked(now, consumer, interest, PastEvents::New)?;
@@ -109,9 +107,7 @@ impl<P: EventPayload> EventChannel<P> {
         interest: Interest,
         wanted: PastEvents,
     ) -> Result<SubscriptionId, ChannelError> {
-        let unknown = ChannelError::Unknown { what: "consumer", number: consumer.0 };
-        let known = self.consumers.get(&consumer).ok_or(unknown)?;
-        let (inbox, tenant) = (known.inbox, known.tenant);
+        let (inbox, tenant) = self.attachment(consumer)?;
         self.check_subscriptions(tenant, std::slice::from_ref(&interest))?;
         let id = SubscriptionId(self.number());
         let destined = Destined { inbox, by: consumer, tenant, asked: 0 };

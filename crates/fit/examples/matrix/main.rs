@@ -203,9 +203,8 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 fn main() {
     let options = options();
     let begin = Instant::now();
-    let directory = std::env::temp_dir().join(format!("unisono-matrix-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("a temporary directory can be made");
-    let mut programs = prepare(&directory, &options.python);
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let mut programs = prepare(directory.path(), &options.python);
     programs.truncate(options.programs);
     let all = affinity::allowed(Tid::SELF).expect("own affinity");
     let first = CpuSet::single(all.iter().next().expect("some processor"));
@@ -253,7 +252,6 @@ fn main() {
         eprintln!("repetition {repetition} took {:.0} s", began.elapsed().as_secs_f64());
     }
     tables(&programs, &situations, &found, repetition);
-    let _ = std::fs::remove_dir_all(&directory);
 }
 
 /// The repetitions and seconds of each program, situation and variant.

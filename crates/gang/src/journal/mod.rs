@@ -112,10 +112,8 @@ impl GangJournal {
                 // the group belongs to another process: there is nothing to undo
                 Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {
                     self.entries.retain(|written| *written != entry);
-                    let (_, name) = place_of(&self.path);
-                    let name = name.to_owned();
                     let _lock = lock(&self.path)?;
-                    self.write_anew(&name)?;
+                    self.write_anew()?;
                 }
                 made => return Ok(made?),
             }
@@ -137,13 +135,11 @@ impl GangJournal {
     /// undone, all of them stay. A group that is not empty is not removed.
     pub fn undo(&mut self, chosen: impl Fn(&UndoEntry) -> bool) -> Result<Restored> {
         let is_chosen = |entry: &UndoEntry| !matches!(entry, UndoEntry::Scheduler(_)) && chosen(entry);
-        let (_, name) = place_of(&self.path);
-        let name = name.to_owned();
         let _lock = lock(&self.path)?;
         let done = undo_all(self.entries.iter().filter(|entry| is_chosen(entry)).cloned().collect(), 1)?;
         if done.unrestored.is_empty() {
             self.entries.retain(|entry| !is_chosen(entry));
-            self.write_anew(&name)?;
+            self.write_anew()?;
         }
         Ok(done)
     }
@@ -166,10 +162,8 @@ impl GangJournal {
         live.reverse();
         self.entries = live;
         self.max_entries = LONG.max(self.entries.len() * 2);
-        let (_, name) = place_of(&self.path);
-        let name = name.to_owned();
         let _lock = lock(&self.path)?;
-        self.write_anew(&name)
+        self.write_anew()
     }
 
     /// Replaces a file beside the journals atomically.
@@ -183,13 +177,13 @@ impl GangJournal {
         place_of(&self.path).0.read(name).map_err(system("read beside the journal"))
     }
 
-    fn write_anew(&mut self, name: &str) -> Result<()> {
+    fn write_anew(&mut self) -> Result<()> {
         let mut text = Vec::new();
         for entry in &self.entries {
             serde_json::to_writer(&mut text, entry).map_err(|e| system("write the journal")(e.into()))?;
             text.push(b'\n');
         }
-        let (directory, _) = place_of(&self.path);
+        let (directory, name) = place_of(&self.path);
         directory.write(name, &text).map_err(system("write the journal"))?;
         // the old handle still refers to the replaced file
         let file = OpenOptions::new().append(true).open(&self.path);

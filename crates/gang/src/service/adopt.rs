@@ -11,7 +11,8 @@
 //! process that is moved. When not to use: if another program freezes a group (a paused container), the
 //! daemon thaws the group at its next turn.
 
-use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget};
+use super::daemon::refused;
+use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget, ServiceResult};
 use super::state::FoundTarget;
 use crate::error::{Error, Result};
 use crate::journal::{GangJournal, UndoEntry};
@@ -20,7 +21,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, ProcessMover};
+use unisono_linux::cgroup::{CgroupHierarchy, ControlGroup, ProcessMover};
 use unisono_linux::clock::{self, Instant};
 use unisono_linux::local_socket::own_user;
 use unisono_linux::pinned::PinnedProcess;
@@ -67,24 +68,8 @@ impl GangHome {
     }
 }
 
-fn host(error: impl std::fmt::Display) -> GangRefusal {
-    GangRefusal::new(GangRefusalKind::Host, error.to_string())
-}
-
 fn bad(text: String) -> GangRefusal {
     GangRefusal::new(GangRefusalKind::BadRequest, text)
-}
-
-/// Returns the hierarchy in which gangs are frozen: version 2, or the freezer of version 1.
-pub fn freezing(all: &[CgroupHierarchy]) -> Result<&CgroupHierarchy> {
-    let second = CgroupHierarchy::of_version(all, CgroupVersion::V2).filter(|h| h.top().has("cgroup.procs"));
-    second.or_else(|| CgroupHierarchy::with(all, "freezer")).ok_or_else(|| {
-        Error::Host(
-            "gangs need control groups that can be frozen, and neither cgroup version 2 nor the version 1 \
-             freezer is mounted; try: mount -t cgroup2 none /sys/fs/cgroup"
-                .into(),
-        )
-    })
 }
 
 /// Returns the hierarchy beside `first` whose groups can be frozen too: the version 1 freezer on a host that
@@ -99,7 +84,7 @@ impl TargetScan {
         target: &GangTarget,
         hierarchy: &CgroupHierarchy,
         freezer: Option<&CgroupHierarchy>,
-    ) -> std::result::Result<TargetScan, GangRefusal> {
+    ) -> ServiceResult<TargetScan> {
         match target {
             GangTarget::Process { number, started } => scan_process(*number, *started, hierarchy),
             GangTarget::Group { path } => {
@@ -114,7 +99,7 @@ impl TargetScan {
         &mut self,
         hierarchy: &CgroupHierarchy,
         until: Instant,
-    ) -> std::result::Result<Option<FoundTarget>, GangRefusal> {
+    ) -> ServiceResult<Option<FoundTarget>> {
         if let (Some(scan), Some(leader)) = (&mut self.scan, &self.leader) {
             let Some(family) = scan.family_of(leader, until) else { return Ok(None) };
             self.scan = None;
@@ -146,11 +131,7 @@ impl TargetScan {
 
     /// Adds the owner of a process of the target. If another process has taken the number by now, this only
     /// adds an owner, and so permits nothing more.
-    fn scan_member(
-        &mut self,
-        number: u32,
-        hierarchy: &CgroupHierarchy,
-    ) -> std::result::Result<(), GangRefusal> {
+    fn scan_member(&mut self, number: u32, hierarchy: &CgroupHierarchy) -> ServiceResult<()> {
         let Ok(member) = PinnedProcess::now(number) else { return Ok(()) }; // it has ended
         let Ok(owner) = member.owner() else { return Ok(()) };
         if let Some(leader) = &self.leader {
@@ -314,15 +295,11 @@ impl FamilyScan {
     }
 }
 
-fn scan_process(
-    number: u32,
-    started: u64,
-    hierarchy: &CgroupHierarchy,
-) -> std::result::Result<TargetScan, GangRefusal> {
+fn scan_process(number: u32, started: u64, hierarchy: &CgroupHierarchy) -> ServiceResult<TargetScan> {
     let gone = |_| bad(format!("there is no process {number}, or it is another one by now"));
     check_runs_programs(number, started)?;
     let process = PinnedProcess::identified(number, started).map_err(gone)?;
-    let group = hierarchy.group_of(process.thread()).map_err(host)?;
+    let group = hierarchy.group_of(process.thread()).map_err(refused)?;
     if let Some(whose) = scheduler_in(group.path()) {
         let text = format!("process {number} is in a gang already ({whose})");
         return Err(GangRefusal::new(GangRefusalKind::InUse, text));
@@ -334,7 +311,7 @@ fn scan_process(
 }
 
 /// Refuses a process that cannot run a program: it belongs to the kernel, or has ended.
-fn check_runs_programs(number: u32, started: u64) -> std::result::Result<(), GangRefusal> {
+fn check_runs_programs(number: u32, started: u64) -> ServiceResult<()> {
     match ProcessStat::read(number).filter(|stat| stat.started == started) {
         Some(stat) if stat.is_kernel => {
             Err(bad(format!("process {number} is a thread of the kernel, which no gang can stop")))
@@ -350,7 +327,7 @@ fn check_runs_programs(number: u32, started: u64) -> std::result::Result<(), Gan
     }
 }
 
-fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<TargetScan, GangRefusal> {
+fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> ServiceResult<TargetScan> {
     let shown = path.display();
     let root = hierarchy.root.as_path();
     // compares the text alone: an access to a path on a dead file system would stop the daemon
@@ -367,7 +344,7 @@ fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<T
         return Err(GangRefusal::new(GangRefusalKind::InUse, text));
     }
     let group = ControlGroup::at(path.to_owned(), hierarchy.version);
-    let own = hierarchy.group_of(Tid::SELF).map_err(host)?;
+    let own = hierarchy.group_of(Tid::SELF).map_err(refused)?;
     if own.path().starts_with(path) {
         return Err(bad(format!("this daemon is in {shown}, and it cannot stop itself")));
     }

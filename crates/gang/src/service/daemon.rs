@@ -7,11 +7,12 @@ use super::own_time::OwnTime;
 use super::pace::GangSleeps;
 use super::request::{
     GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
-    ServiceView, slice_of, weight_of,
+    ServiceResult, ServiceView, slice_of, weight_of,
 };
 use super::scan_times::ScanTimes;
 use super::state::{AddRequest, ROOT, RequestSource, ServedGang, ServiceState};
-use crate::error::{Error, Result, system};
+use crate::cgroups;
+use crate::error::{Result, system};
 use crate::gang::{GangId, GangWeight};
 use crate::host::resting::Resting;
 use crate::host::scheduler::{GangScheduler, Notice, SchedulerOutcome, TurnsBy};
@@ -119,7 +120,7 @@ impl GangDaemon {
     /// Starts the scheduler's thread, still without gangs. The turns of later gangs are written into `trace`.
     pub(super) fn start(terms: Terms, journal: GangJournal, trace: Option<File>) -> Result<GangDaemon> {
         let all = hierarchies()?;
-        let hierarchy = adopt::freezing(&all)?.clone();
+        let hierarchy = cgroups::freezing(&all)?.clone();
         let freezer = adopt::freezer_beside(&all, &hierarchy);
         let all_cpus = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
         let alarm = Sleeper::new().map_err(system("make an alarm"))?;
@@ -199,7 +200,7 @@ impl GangDaemon {
         user: u32,
         request: ServiceRequest,
         client: ReplyTicket,
-    ) -> std::result::Result<Option<ServiceReply>, GangRefusal> {
+    ) -> ServiceResult<Option<ServiceReply>> {
         match request {
             ServiceRequest::List {} => return Ok(Some(ServiceReply::Gangs(self.view()))),
             ServiceRequest::Add { target, name, weight } => {
@@ -235,12 +236,7 @@ impl GangDaemon {
         self.notify(Notice::Slice(slice));
     }
 
-    fn set_weight(
-        &mut self,
-        user: u32,
-        gang: &GangName,
-        weight: GangWeight,
-    ) -> std::result::Result<(), GangRefusal> {
+    fn set_weight(&mut self, user: u32, gang: &GangName, weight: GangWeight) -> ServiceResult<()> {
         let id = self.state.set_weight(user, gang, weight)?;
         self.notify(Notice::Weight(id, weight));
         Ok(())
@@ -401,7 +397,7 @@ impl RuledGangs<'_> {
         self.0.jobs.has_rule(target)
     }
 
-    pub(super) fn weigh(&mut self, id: GangId, weight: GangWeight) -> std::result::Result<(), GangRefusal> {
+    pub(super) fn weigh(&mut self, id: GangId, weight: GangWeight) -> ServiceResult<()> {
         let Some(name) = self.0.state.get(id).map(|gang| gang.name.clone()) else { return Ok(()) };
         self.0.set_weight(ROOT, &name, weight)?;
         self.0.save().map_err(refused)
@@ -423,6 +419,6 @@ pub(super) fn switching_time() -> Duration {
     usage::of_this_process().cpu.saturating_sub(usage::of_this_thread().cpu).into()
 }
 
-pub(super) fn refused(error: Error) -> GangRefusal {
+pub(super) fn refused(error: impl std::fmt::Display) -> GangRefusal {
     GangRefusal::new(GangRefusalKind::Host, error.to_string())
 }

@@ -1,7 +1,7 @@
 //! The unfinished work of the daemon, by user; `jobs.rs` carries it out in pieces.
 
 use super::adopt::{GangHome, Moving, TargetScan};
-use super::request::{GangName, GangRefusal, GangTarget, ServiceReply};
+use super::request::{GangName, GangRefusal, GangTarget, ServiceReply, ServiceResult};
 use super::state::AddRequest;
 use crate::error::Result;
 use crate::gang::{GangId, GangWeight};
@@ -14,7 +14,7 @@ use unisono_linux::pinned::PinnedProcess;
 pub(super) type ReplyTicket = u64;
 
 /// The target and the weight of a rule's request, and its outcome.
-pub(super) type RuleOutcome = (GangTarget, GangWeight, std::result::Result<GangId, GangRefusal>);
+pub(super) type RuleOutcome = (GangTarget, GangWeight, ServiceResult<GangId>);
 
 /// The requester that waits for the end of a piece of work.
 pub(super) enum AnswerTo {

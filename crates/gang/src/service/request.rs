@@ -99,7 +99,6 @@ pub enum ServiceRequest {
     Add {
         target: GangTarget,
         /// `None`: the name of the program or of the group.
-        #[serde(default)]
         name: Option<GangName>,
         #[serde(default = "default_weight")]
         weight: u32,
@@ -122,7 +121,7 @@ fn default_weight() -> u32 {
 }
 
 /// Parses a line, without its line end.
-pub fn parse(line: &[u8]) -> Result<ServiceRequest, GangRefusal> {
+pub fn parse(line: &[u8]) -> ServiceResult<ServiceRequest> {
     let bad = |text: String| GangRefusal::new(GangRefusalKind::BadRequest, text);
     if line.len() > MAX_LINE {
         return Err(bad(format!("a line of more than {MAX_LINE} bytes")));
@@ -152,7 +151,7 @@ fn is_plain(path: &Path) -> bool {
 ///
 /// # Errors
 /// The weight is out of range.
-pub fn weight_of(number: u32) -> Result<GangWeight, GangRefusal> {
+pub fn weight_of(number: u32) -> ServiceResult<GangWeight> {
     GangWeight::new(number).ok_or_else(|| {
         let text = format!("a weight of {number} is out of range; choose 1 to {}", GangWeight::MAX);
         GangRefusal::new(GangRefusalKind::BadRequest, text)
@@ -163,7 +162,7 @@ pub fn weight_of(number: u32) -> Result<GangWeight, GangRefusal> {
 ///
 /// # Errors
 /// The slice is out of range.
-pub fn slice_of(milliseconds: f64) -> Result<Duration, GangRefusal> {
+pub fn slice_of(milliseconds: f64) -> ServiceResult<Duration> {
     let slice = Duration::from_nanos((milliseconds * 1e6).round() as u64);
     if slice < SLICES.0 || slice > SLICES.1 {
         let text = format!("a slice of {milliseconds} ms is out of range; choose 1ms to 10s");
@@ -188,6 +187,9 @@ pub enum GangRefusalKind {
     /// The host refused.
     Host,
 }
+
+/// The outcome of a part of a request.
+pub type ServiceResult<T> = Result<T, GangRefusal>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]

@@ -12,7 +12,7 @@
 //!
 //! Cost: a request examines each gang. A property test compares the result with a slow list of rules.
 
-use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget};
+use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget, ServiceResult};
 use crate::gang::{GangId, GangWeight};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,12 +92,7 @@ impl ServiceState {
     }
 
     /// Adds a gang to the state. The caller then sets up the gang, or calls [`ServiceState::end`].
-    pub fn add(
-        &mut self,
-        user: u32,
-        request: AddRequest,
-        found: &FoundTarget,
-    ) -> Result<GangId, GangRefusal> {
+    pub fn add(&mut self, user: u32, request: AddRequest, found: &FoundTarget) -> ServiceResult<GangId> {
         let refuse = |kind, text: String| Err(GangRefusal::new(kind, text));
         if user != ROOT {
             let own = found.owners.iter().all(|owner| *owner == user);
@@ -165,7 +160,7 @@ impl ServiceState {
 
     /// Returns the gang of this name, if this user may remove it. The caller releases it and calls
     /// [`ServiceState::end`].
-    pub fn removable(&self, user: u32, name: &GangName) -> Result<GangId, GangRefusal> {
+    pub fn removable(&self, user: u32, name: &GangName) -> ServiceResult<GangId> {
         let missing = || {
             let text = format!("there is no gang {name}");
             GangRefusal::new(GangRefusalKind::Unknown, text)
@@ -180,12 +175,7 @@ impl ServiceState {
         Ok(id)
     }
 
-    pub fn set_weight(
-        &mut self,
-        user: u32,
-        name: &GangName,
-        weight: GangWeight,
-    ) -> Result<GangId, GangRefusal> {
+    pub fn set_weight(&mut self, user: u32, name: &GangName, weight: GangWeight) -> ServiceResult<GangId> {
         let id = self.removable(user, name)?;
         may_weigh(user, weight)?;
         if let Some(gang) = self.gangs.get_mut(&id) {
@@ -195,7 +185,7 @@ impl ServiceState {
     }
 
     /// Checks that this user may change settings that apply to all gangs.
-    pub fn may_set_slice(user: u32) -> Result<(), GangRefusal> {
+    pub fn may_set_slice(user: u32) -> ServiceResult<()> {
         if user == ROOT {
             return Ok(());
         }
@@ -236,7 +226,7 @@ fn owner_of(found: &FoundTarget) -> u32 {
     }
 }
 
-fn may_weigh(user: u32, weight: GangWeight) -> Result<(), GangRefusal> {
+fn may_weigh(user: u32, weight: GangWeight) -> ServiceResult<()> {
     if user == ROOT || weight == GangWeight::ONE {
         return Ok(());
     }
@@ -286,7 +276,7 @@ mod tests {
         AddRequest { target, name: None, weight: GangWeight::ONE, by: RequestSource::Client }
     }
 
-    fn refused(result: Result<GangId, GangRefusal>) -> GangRefusalKind {
+    fn refused(result: ServiceResult<GangId>) -> GangRefusalKind {
         result.expect_err("it is refused").kind
     }
 

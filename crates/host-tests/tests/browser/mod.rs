@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::Skipped;
 
 /// A browser with one page; dropping it ends the browser.
 pub(crate) struct Browser {
-    process: Child,
+    _process: Killed,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
     last: u64,
@@ -39,7 +40,14 @@ impl Browser {
         let mut process = chromium.spawn().expect("sh starts");
         let commands = process.stdin.take().expect("piped");
         let answers = BufReader::new(process.stdout.take().expect("piped"));
-        let mut browser = Self { process, commands, answers, last: 0, session: None, _profile: profile };
+        let mut browser = Self {
+            _process: Killed(process),
+            commands,
+            answers,
+            last: 0,
+            session: None,
+            _profile: profile,
+        };
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let session = browser.call("Target.attachToTarget", &attach);
@@ -87,13 +95,5 @@ impl Browser {
         let answer = self.call("Runtime.evaluate", &asked);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // fails if the browser has ended already
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use unisono_events_client::{
     Advertisement, Client, EventDraft, NoticeText, ReceivedEvent, Reception, SubscriptionSpec,
 };
 use unisono_host_tests::hosts::Hosts;
+use unisono_host_tests::processes::Killed;
 use unisono_host_tests::{Skipped, program, require};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -32,17 +33,6 @@ fn join_program() -> Result<PathBuf, Skipped> {
     }
     assert!(built.status.success(), "{said}");
     Ok(place.join("debug/unisono-join"))
-}
-
-/// A process that is killed when the test ends.
-pub(crate) struct Killed(pub(crate) Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // fails if the process has ended already
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Hosts with brokers that are joined.

@@ -1,7 +1,7 @@
 //! A map from short keys to 32-bit numbers, which programs in the kernel fill. When it is full, the kernel
 //! evicts keys that were not used recently.
 
-use super::{Attributes, MAP_CREATE, bpf, owned};
+use super::Attributes;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -15,14 +15,7 @@ impl LruMap {
     /// Makes a map with keys of `key_bytes` bytes that keeps about `keys` of them. Fails with `EPERM` without
     /// `CAP_BPF`, and with `EINVAL` before Linux 4.10.
     pub fn new(name: &str, key_bytes: u32, keys: u32) -> io::Result<Self> {
-        let mut attributes = Attributes::new()
-            .word(0, LEAST_RECENTLY_USED)
-            .word(4, key_bytes)
-            .word(8, 4)
-            .word(12, keys)
-            .name(28, name);
-        // SAFETY: the command follows no pointers.
-        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+        Ok(Self(Attributes::map(LEAST_RECENTLY_USED, name, [key_bytes, 4, keys]).make_map()?))
     }
 }
 

@@ -72,6 +72,16 @@ impl Attributes {
         Self([0; ATTRIBUTES])
     }
 
+    /// Describes a map: its type, its name, and the bytes of a key, the bytes of a value, the entries.
+    fn map(kind: u32, name: &str, [key, value, entries]: [u32; 3]) -> Self {
+        Self::new().word(0, kind).word(4, key).word(8, value).word(12, entries).name(28, name)
+    }
+
+    fn make_map(mut self) -> io::Result<OwnedFd> {
+        // SAFETY: the command follows no pointers.
+        Ok(owned(unsafe { bpf(MAP_CREATE, &mut self)? }))
+    }
+
     fn word(mut self, at: usize, value: u32) -> Self {
         self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         self
@@ -106,6 +116,30 @@ unsafe fn bpf(command: i32, attributes: &mut Attributes) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
+/// Makes the call that reads or writes one element of a map.
+///
+/// # Safety
+/// Key and value must have the sizes of the map and be valid for reads; the value that MAP_LOOKUP fills, for
+/// writes.
+unsafe fn element<K, V>(command: i32, map: &OwnedFd, key: *const K, value: *const V) -> io::Result<()> {
+    let mut attributes = Attributes::new().word(0, map.as_raw_fd() as u32).pointer(8, key).pointer(16, value);
+    // SAFETY: the caller guarantees both pointers.
+    unsafe { bpf(command, &mut attributes).map(drop) }
+}
+
+/// Reads the head of a map's `struct bpf_map_info`: type, number, size of a key, size of a value, elements,
+/// flags.
+fn map_information<const WORDS: usize>(map: &OwnedFd) -> io::Result<[u32; WORDS]> {
+    let mut words = [0_u32; WORDS];
+    let mut attributes = Attributes::new()
+        .word(0, map.as_raw_fd() as u32)
+        .word(4, size_of_val(&words) as u32)
+        .pointer(8, words.as_mut_ptr());
+    // SAFETY: the words are valid for writes of the given length.
+    unsafe { bpf(INFORMATION, &mut attributes)? };
+    Ok(words)
+}
+
 fn owned(descriptor: i32) -> OwnedFd {
     // SAFETY: the callers pass a descriptor that the kernel just made for them alone; it is close-on-exec.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
@@ -121,11 +155,8 @@ pub struct Array {
 impl Array {
     /// Makes an array of `elements` elements of `value_size` bytes. Fails with `EPERM` without `CAP_BPF`.
     pub fn new(name: &str, value_size: u32, elements: u32) -> io::Result<Self> {
-        let mut attributes =
-            Attributes::new().word(0, ARRAY).word(4, 4).word(8, value_size).word(12, elements).name(28, name);
-        // SAFETY: the command follows no pointers.
-        let descriptor = unsafe { bpf(MAP_CREATE, &mut attributes)? };
-        Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
+        let descriptor = Attributes::map(ARRAY, name, [4, value_size, elements]).make_map()?;
+        Ok(Self { descriptor, value_size: value_size as usize })
     }
 
     /// Makes an array whose elements hold data that the kernel has to know about, such as its own objects.
@@ -137,18 +168,12 @@ impl Array {
         elements: u32,
         (types, key, value): (&TypeInformation, u32, u32),
     ) -> io::Result<Self> {
-        let mut attributes = Attributes::new()
-            .word(0, ARRAY)
-            .word(4, 4)
-            .word(8, value_size)
-            .word(12, elements)
-            .name(28, name)
+        let descriptor = Attributes::map(ARRAY, name, [4, value_size, elements])
             .word(48, types.as_fd().as_raw_fd() as u32)
             .word(52, key)
-            .word(56, value);
-        // SAFETY: the command follows no pointers.
-        let descriptor = unsafe { bpf(MAP_CREATE, &mut attributes)? };
-        Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
+            .word(56, value)
+            .make_map()?;
+        Ok(Self { descriptor, value_size: value_size as usize })
     }
 
     /// Opens an array that a program in the kernel still uses, by its [`id`](Self::id). Fails if the map is
@@ -158,28 +183,15 @@ impl Array {
         // SAFETY: the command follows no pointers.
         let descriptor = owned(unsafe { bpf(MAP_BY_ID, &mut attributes)? });
         let array = Self { descriptor, value_size: value_size as usize };
-        match array.information()? {
-            [ARRAY, _, 4, size, ..] if size == value_size => Ok(array),
+        match map_information::<4>(&array.descriptor)? {
+            [ARRAY, _, 4, size] if size == value_size => Ok(array),
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         }
     }
 
     /// Returns the kernel's number of the map. Needs Linux 4.13.
     pub fn id(&self) -> io::Result<u32> {
-        Ok(self.information()?[1])
-    }
-
-    /// Reads the head of `struct bpf_map_info`: type, number, size of a key, size of a value, elements,
-    /// flags.
-    fn information(&self) -> io::Result<[u32; 6]> {
-        let mut words = [0_u32; 6];
-        let mut attributes = Attributes::new()
-            .word(0, self.descriptor.as_raw_fd() as u32)
-            .word(4, size_of_val(&words) as u32)
-            .pointer(8, words.as_mut_ptr());
-        // SAFETY: the words are valid for writes of the given length.
-        unsafe { bpf(INFORMATION, &mut attributes)? };
-        Ok(words)
+        Ok(map_information::<2>(&self.descriptor)?[1])
     }
 
     /// Reads an element.
@@ -188,13 +200,8 @@ impl Array {
     /// If `value` does not have the size of an element.
     pub fn read(&self, at: u32, value: &mut [u8]) -> io::Result<()> {
         assert_eq!(value.len(), self.value_size, "an element has a size of its own");
-        let mut attributes = Attributes::new()
-            .word(0, self.descriptor.as_raw_fd() as u32)
-            .pointer(8, &raw const at)
-            .pointer(16, value.as_mut_ptr());
         // SAFETY: the key has four bytes, and the value has the map's element size, as checked above.
-        unsafe { bpf(MAP_LOOKUP, &mut attributes)? };
-        Ok(())
+        unsafe { element(MAP_LOOKUP, &self.descriptor, &raw const at, value.as_mut_ptr()) }
     }
 
     /// Writes an element.
@@ -203,13 +210,8 @@ impl Array {
     /// If `value` does not have the size of an element.
     pub fn write(&self, at: u32, value: &[u8]) -> io::Result<()> {
         assert_eq!(value.len(), self.value_size, "an element has a size of its own");
-        let mut attributes = Attributes::new()
-            .word(0, self.descriptor.as_raw_fd() as u32)
-            .pointer(8, &raw const at)
-            .pointer(16, value.as_ptr());
         // SAFETY: the key has four bytes, and the value has the map's element size, as checked above.
-        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
-        Ok(())
+        unsafe { element(MAP_UPDATE, &self.descriptor, &raw const at, value.as_ptr()) }
     }
 }
 

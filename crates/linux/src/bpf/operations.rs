@@ -8,7 +8,7 @@
 //! Reference: Documentation/bpf/, `bpf_struct_ops` in include/linux/bpf.h.
 
 use super::type_information::TypeInformation;
-use super::{Attributes, MAP_CREATE, MAP_UPDATE, NotLoaded, SLEEPABLE, bpf, load, owned};
+use super::{Attributes, MAP_UPDATE, NotLoaded, SLEEPABLE, bpf, element, load, owned};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -65,24 +65,14 @@ impl Operations {
     /// structure, with descriptors of programs in place of functions. Fails if a required function is
     /// missing, if the name is taken, or if the kernel has no such structure.
     pub fn register(name: &str, wrapper: u32, value: &[u8], types: &TypeInformation) -> io::Result<Self> {
-        let mut attributes = Attributes::new()
-            .word(0, STRUCT_OPS_MAP)
-            .word(4, 4)
-            .word(8, value.len() as u32)
-            .word(12, 1)
+        let map = Attributes::map(STRUCT_OPS_MAP, name, [4, value.len() as u32, 1])
             .word(16, REGISTERED_BY_LINK)
-            .name(28, name)
             .word(48, types.as_fd().as_raw_fd() as u32)
-            .word(60, wrapper);
-        // SAFETY: the command follows no pointers.
-        let map = owned(unsafe { bpf(MAP_CREATE, &mut attributes)? });
+            .word(60, wrapper)
+            .make_map()?;
         let first = 0_u32;
-        let mut attributes = Attributes::new()
-            .word(0, map.as_raw_fd() as u32)
-            .pointer(8, &raw const first)
-            .pointer(16, value.as_ptr());
         // SAFETY: the key has four bytes, and the map was made with the length of the value.
-        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
+        unsafe { element(MAP_UPDATE, &map, &raw const first, value.as_ptr())? };
         let mut attributes = Attributes::new().word(0, map.as_raw_fd() as u32).word(8, STRUCT_OPS_LINK);
         // SAFETY: the command follows no pointers.
         let link = owned(unsafe { bpf(LINK_CREATE, &mut attributes)? });

@@ -8,13 +8,13 @@
 //! Cost: a wake-up for each batch of up to 64 frames; the kernel computes checksums that a device had
 //! checked. Reference: kernel/bpf/cpumap.c.
 
-use super::{Attributes, INFORMATION, MAP_CREATE, MAP_UPDATE, bpf, owned};
+use super::{Attributes, MAP_UPDATE, element, map_information};
 use crate::affinity::Tid;
 use crate::pinned::PinnedThread;
 use crate::process_list;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const PROCESSOR_MAP: u32 = 16;
 
@@ -26,48 +26,25 @@ impl ProcessorMap {
     /// Makes a map for processors below `processors`, without any thread. Fails with `EPERM` without
     /// `CAP_BPF`, and with `E2BIG` for more processors than the kernel was built for.
     pub fn new(name: &str, processors: u32) -> io::Result<Self> {
-        let mut attributes = Attributes::new()
-            .word(0, PROCESSOR_MAP)
-            .word(4, 4)
-            .word(8, 4)
-            .word(12, processors)
-            .name(28, name);
-        // SAFETY: the command follows no pointers.
-        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+        Ok(Self(Attributes::map(PROCESSOR_MAP, name, [4, 4, processors]).make_map()?))
     }
 
     /// Starts the thread of a processor, with room for `queue` frames.
     pub fn start(&self, processor: u32, queue: u32) -> io::Result<()> {
-        let mut attributes = Attributes::new()
-            .word(0, self.0.as_raw_fd() as u32)
-            .pointer(8, &raw const processor)
-            .pointer(16, &raw const queue);
         // SAFETY: key and value have four bytes each, the sizes that the map was made with.
-        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
-        Ok(())
+        unsafe { element(MAP_UPDATE, &self.0, &raw const processor, &raw const queue) }
     }
 
     /// Finds the thread of a processor by the name that the kernel gives it. Fails with `NotFound` if it was
     /// not started, or if this process does not see the threads of the kernel.
     pub fn thread(&self, processor: u32) -> io::Result<PinnedThread> {
-        let name = format!("cpumap/{processor}/map:{}", self.id()?);
+        let [_, map] = map_information::<2>(&self.0)?;
+        let name = format!("cpumap/{processor}/map:{map}");
         let has_name = |number: &i32| {
             fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|comm| comm.trim_end() == name)
         };
         let number = process_list::numbers().into_iter().find(has_name).ok_or(io::ErrorKind::NotFound)?;
         PinnedThread::now(Tid(number))
-    }
-
-    /// The kernel's number of the map.
-    fn id(&self) -> io::Result<u32> {
-        let mut words = [0_u32; 2];
-        let mut attributes = Attributes::new()
-            .word(0, self.0.as_raw_fd() as u32)
-            .word(4, size_of_val(&words) as u32)
-            .pointer(8, words.as_mut_ptr());
-        // SAFETY: the words are valid for writes of the given length.
-        unsafe { bpf(INFORMATION, &mut attributes)? };
-        Ok(words[1])
     }
 }
 

@@ -1,7 +1,7 @@
 //! Programs that see frames on arrival, before the rest of the kernel processes them (XDP), and the map that
 //! redirects frames to sockets of processes.
 
-use super::{Attributes, MAP_CREATE, MAP_UPDATE, NotLoaded, bpf, load, owned};
+use super::{Attributes, MAP_UPDATE, NotLoaded, element, load};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -17,23 +17,15 @@ impl SocketMap {
     /// Makes a map with room for `places` sockets, without any socket. Fails with `EPERM` without `CAP_BPF`,
     /// and with `EINVAL` if the kernel lacks AF_XDP sockets.
     pub fn new(name: &str, places: u32) -> io::Result<Self> {
-        let mut attributes =
-            Attributes::new().word(0, SOCKETS).word(4, 4).word(8, 4).word(12, places).name(28, name);
-        // SAFETY: the command follows no pointers.
-        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+        Ok(Self(Attributes::map(SOCKETS, name, [4, 4, places]).make_map()?))
     }
 
     /// Stores a socket at the index `place`. Fails if the map has no such index, or if the descriptor is not
     /// an AF_XDP socket.
     pub fn put(&self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let socket = socket.as_raw_fd();
-        let mut attributes = Attributes::new()
-            .word(0, self.0.as_raw_fd() as u32)
-            .pointer(8, &raw const place)
-            .pointer(16, &raw const socket);
         // SAFETY: key and value have four bytes each, the sizes that the map was made with.
-        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
-        Ok(())
+        unsafe { element(MAP_UPDATE, &self.0, &raw const place, &raw const socket) }
     }
 }
 

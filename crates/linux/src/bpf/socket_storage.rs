@@ -15,8 +15,8 @@
 
 use super::assembler::{Assembler, BpfRegister, JumpWhen, LoadSize, R0, R1, R2, R3};
 use super::{
-    Attributes, INFORMATION, KernelTypes, MAP_BY_ID, MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, TypeInformation,
-    bpf, load, owned, type_information,
+    Attributes, KernelTypes, MAP_BY_ID, MAP_LOOKUP, MAP_UPDATE, TypeInformation, bpf, element, load,
+    map_information, owned, type_information,
 };
 use std::fs::File;
 use std::io::{self, Read};
@@ -49,17 +49,12 @@ impl SocketStorage {
         let array = [0, 3 << 24, 0, 1, 1, size_of::<SocketWords>() as u32 / 4];
         let types = [&[1, 1 << 24, 4, 32][..], &array[..]].concat();
         let types = TypeInformation::load(&type_information::encode(b"\0int\0", &types))?;
-        let mut attributes = Attributes::new()
-            .word(0, SOCKET_STORAGE)
-            .word(4, 4)
-            .word(8, WORDS_BYTES as u32)
+        let map = Attributes::map(SOCKET_STORAGE, name, [4, WORDS_BYTES as u32, 0])
             .word(16, WITHOUT_PREALLOCATION)
-            .name(28, name)
             .word(48, types.as_fd().as_raw_fd() as u32)
             .word(52, 1)
             .word(56, 2);
-        // SAFETY: the command follows no pointers.
-        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+        Ok(Self(map.make_map()?))
     }
 
     /// Opens a map that a program in the kernel still uses, by its [`id`](Self::id). Fails with `ENOENT` if
@@ -68,7 +63,7 @@ impl SocketStorage {
         let mut attributes = Attributes::new().word(0, id);
         // SAFETY: the command follows no pointers.
         let map = Self(owned(unsafe { bpf(MAP_BY_ID, &mut attributes)? }));
-        match map.information()? {
+        match map_information::<4>(&map.0)? {
             [SOCKET_STORAGE, _, 4, size] if size as usize == WORDS_BYTES => Ok(map),
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         }
@@ -76,43 +71,22 @@ impl SocketStorage {
 
     /// Returns the kernel's number of the map.
     pub fn id(&self) -> io::Result<u32> {
-        Ok(self.information()?[1])
-    }
-
-    /// Reads the head of `struct bpf_map_info`: type, number, size of a key, size of a value.
-    fn information(&self) -> io::Result<[u32; 4]> {
-        let mut words = [0_u32; 4];
-        let mut attributes = Attributes::new()
-            .word(0, self.0.as_raw_fd() as u32)
-            .word(4, size_of_val(&words) as u32)
-            .pointer(8, words.as_mut_ptr());
-        // SAFETY: the words are valid for writes of the given length.
-        unsafe { bpf(INFORMATION, &mut attributes)? };
-        Ok(words)
+        Ok(map_information::<2>(&self.0)?[1])
     }
 
     /// Stores words at a socket. Fails with `ENOTSOCK` if the descriptor is no socket.
     pub fn set(&self, socket: BorrowedFd<'_>, words: &SocketWords) -> io::Result<()> {
         let key = socket.as_raw_fd();
-        let mut attributes = Attributes::new()
-            .word(0, self.0.as_raw_fd() as u32)
-            .pointer(8, &raw const key)
-            .pointer(16, words.as_ptr());
         // SAFETY: the key has four bytes, and the words have the map's value size.
-        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
-        Ok(())
+        unsafe { element(MAP_UPDATE, &self.0, &raw const key, words.as_ptr()) }
     }
 
     /// Reads the words at a socket, if it has some. Fails with `ENOTSOCK` if the descriptor is no socket.
     pub fn read(&self, socket: BorrowedFd<'_>) -> io::Result<Option<SocketWords>> {
         let (key, mut words) = (socket.as_raw_fd(), SocketWords::default());
-        let mut attributes = Attributes::new()
-            .word(0, self.0.as_raw_fd() as u32)
-            .pointer(8, &raw const key)
-            .pointer(16, words.as_mut_ptr());
         // SAFETY: the key has four bytes, and the words are valid for writes of the map's value size.
-        match unsafe { bpf(MAP_LOOKUP, &mut attributes) } {
-            Ok(_) => Ok(Some(words)),
+        match unsafe { element(MAP_LOOKUP, &self.0, &raw const key, words.as_mut_ptr()) } {
+            Ok(()) => Ok(Some(words)),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(error) => Err(error),
         }

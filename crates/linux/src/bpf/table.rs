@@ -1,6 +1,6 @@
 //! Maps from keys to values, both plain bytes, that this process fills and programs in the kernel read.
 
-use super::{Attributes, MAP_CREATE, MAP_UPDATE, MAP_UPDATE_BATCH, bpf, owned};
+use super::{Attributes, MAP_UPDATE, MAP_UPDATE_BATCH, bpf, element};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -31,15 +31,7 @@ impl Table {
     }
 
     fn of_kind(kind: u32, flags: u32, name: &str, [key, value, entries]: [u32; 3]) -> io::Result<Self> {
-        let mut attributes = Attributes::new()
-            .word(0, kind)
-            .word(4, key)
-            .word(8, value)
-            .word(12, entries)
-            .word(16, flags)
-            .name(28, name);
-        // SAFETY: the command follows no pointers.
-        let descriptor = owned(unsafe { bpf(MAP_CREATE, &mut attributes)? });
+        let descriptor = Attributes::map(kind, name, [key, value, entries]).word(16, flags).make_map()?;
         Ok(Self { descriptor, key_bytes: key as usize, value_bytes: value as usize })
     }
 
@@ -49,17 +41,10 @@ impl Table {
         if (key.len(), value.len()) != (self.key_bytes, self.value_bytes) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let mut attributes = Attributes::new()
-            .word(0, self.descriptor.as_raw_fd() as u32)
-            .pointer(8, key.as_ptr())
-            .pointer(16, value.as_ptr());
         // SAFETY: key and value have the sizes that the table was made with.
-        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
-        Ok(())
+        unsafe { element(MAP_UPDATE, &self.descriptor, key.as_ptr(), value.as_ptr()) }
     }
-}
 
-impl Table {
     /// Maps each key to its value, in one system call where the kernel can (Linux 5.6; prefixes: 5.13). Both
     /// are given end to end. Fails as [`insert`](Self::insert) does; some keys may have been inserted then.
     pub fn insert_all(&self, keys: &[u8], values: &[u8]) -> io::Result<()> {

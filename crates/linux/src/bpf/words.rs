@@ -1,6 +1,6 @@
 //! An array of words that programs in the kernel and this process share without system calls.
 
-use super::{ARRAY, Attributes, MAP_CREATE, bpf, owned};
+use super::{ARRAY, Attributes};
 use crate::mapping::Mapping;
 use rustix::mm::MapFlags;
 use std::io;
@@ -22,15 +22,7 @@ impl Words {
     pub fn new(name: &str, count: u32) -> io::Result<Self> {
         // a single element holds all words, because programs can only get the address of one element at a
         // time
-        let mut attributes = Attributes::new()
-            .word(0, ARRAY)
-            .word(4, 4)
-            .word(8, 8 * count)
-            .word(12, 1)
-            .word(16, CAN_BE_MAPPED)
-            .name(28, name);
-        // SAFETY: the command follows no pointers.
-        let descriptor = owned(unsafe { bpf(MAP_CREATE, &mut attributes)? });
+        let descriptor = Attributes::map(ARRAY, name, [4, 8 * count, 1]).word(16, CAN_BE_MAPPED).make_map()?;
         let mapping = Mapping::shared(descriptor.as_fd(), 0, count as usize * 8, MapFlags::empty())?;
         Ok(Self { descriptor, mapping })
     }

@@ -1,13 +1,12 @@
 //! IPv4 addresses of devices. Reference: rtnetlink(7), include/uapi/linux/if_addr.h.
 
 use super::link::Index;
-use super::message::{Entry, NetlinkRequest, TABLE};
+use super::message::{CREATE_NEW, Entry, NetlinkRequest, TABLE};
 use super::{NetlinkSocket, Refused};
 use std::net::Ipv4Addr;
 
 const NEW_ADDRESS: u16 = 20;
 const READ_ADDRESSES: u16 = 22;
-const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 

@@ -4,12 +4,10 @@
 //! address for them: otherwise it would send frames of its own through them. Reference: rtnetlink(7),
 //! include/uapi/linux/if_link.h.
 
-use super::link::{self, Device, Index, NEW_LINK, UP, WITHOUT_ARP, head};
+use super::link::{self, DELETE_LINK, Device, Index, MTU, NEW_LINK, UP, WITHOUT_ARP, head};
 use super::message::NetlinkRequest;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-const DELETE_LINK: u16 = 17;
-const MTU: u16 = 4;
 const QUEUE_LENGTH: u16 = 13;
 const OF_FAMILY: u16 = 26;
 const XDP: u16 = 43;

@@ -9,16 +9,14 @@
 use super::link::Index;
 use super::message::{Entry, NetlinkRequest, TABLE, attribute, text};
 use super::qdisc::{KIND, OPTIONS, head};
-use super::traffic::{CLSACT_EGRESS, CLSACT_INGRESS, DELETE_FILTER, OURS};
+use super::traffic::{
+    BPF_FLAGS, BPF_NAME, CLSACT_EGRESS, CLSACT_INGRESS, DELETE_FILTER, DIRECT_ACTION, OURS,
+};
 use super::{NetlinkSocket, Refused};
 use std::fmt;
 
 const READ_FILTERS: u16 = 46;
-const BPF_NAME: u16 = 7;
-const BPF_FLAGS: u16 = 8;
 const BPF_ID: u16 = 11;
-/// The program itself decides about a packet (`TCA_BPF_FLAG_ACT_DIRECT`).
-const DIRECT: u32 = 1;
 const FIRST: u32 = 1;
 /// The last preference.
 const LAST: u32 = 0xffff;
@@ -103,7 +101,7 @@ pub fn foreign(
             let value = attribute(options?, number)?;
             Some(u32::from_ne_bytes(value.get(..4)?.try_into().ok()?))
         };
-        let decides = word(BPF_FLAGS).is_some_and(|flags| flags & DIRECT != 0);
+        let decides = word(BPF_FLAGS).is_some_and(|flags| flags & DIRECT_ACTION != 0);
         let deciding_program = word(BPF_ID).filter(|_| decides);
         ForeignFilter { preference: preference(entry), kind, program, deciding_program }
     };

@@ -14,15 +14,13 @@
 
 use super::link::Index;
 use super::message::{Entry, NetlinkRequest, TABLE, attribute, number};
-use super::qdisc::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, ROOT, head};
+use super::qdisc::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, QUEUE, ROOT, STATISTICS, head};
 use super::{NetlinkSocket, Refused};
 
 const NEW_CLASS: u16 = 40;
 const DELETE_CLASS: u16 = 41;
 const READ_CLASSES: u16 = 42;
-const STATISTICS: u16 = 7;
 const BASIC: u16 = 1;
-const QUEUE: u16 = 3;
 const PACKETS_64: u16 = 8;
 const PARAMETERS: u16 = 1;
 const INITIAL: u16 = 2;

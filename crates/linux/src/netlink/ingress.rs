@@ -18,18 +18,13 @@
 //! include/uapi/linux/tc_act/tc_mirred.h, drivers/net/ifb.c.
 
 use super::filter::{Preference, TrafficHook};
-use super::link::{Index, NEW_LINK, head as link_head};
-use super::message::NetlinkRequest;
+use super::link::{Index, LINK_INFO, NAME, NEW_LINK, head as link_head};
+use super::message::{CREATE_NEW, NetlinkRequest};
 use super::qdisc::{CREATE_OR_REPLACE, KIND, OPTIONS, head};
-use super::traffic::{NEW_FILTER, OURS};
+use super::traffic::{BPF_NAME, BPF_PROGRAM, NEW_FILTER, OURS};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-const CREATE_NEW: u16 = 0x400 | 0x200;
-const NAME: u16 = 3;
-const LINK_INFO: u16 = 18;
 const BPF_ACTIONS: u16 = 1;
-const BPF_PROGRAM: u16 = 6;
-const BPF_NAME: u16 = 7;
 /// The number of a filter's first action.
 const FIRST_ACTION: u16 = 1;
 const ACTION_KIND: u16 = 1;

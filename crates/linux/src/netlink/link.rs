@@ -6,21 +6,21 @@
 //!
 //! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
 
-use super::message::{NetlinkRequest, TABLE, attribute, number, text};
+use super::message::{CREATE_NEW, NetlinkRequest, TABLE, attribute, number, text};
 use super::{NetlinkSocket, Refused};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub(super) const NEW_LINK: u16 = 16;
+pub(super) const DELETE_LINK: u16 = 17;
 const READ_LINKS: u16 = 18;
-const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
-const NAME: u16 = 3;
-const MTU: u16 = 4;
+pub(super) const NAME: u16 = 3;
+pub(super) const MTU: u16 = 4;
 const GSO_MAX_SEGMENTS: u16 = 40;
 const GSO_MAX_SIZE: u16 = 41;
 const GSO_IPV4_MAX_SIZE: u16 = 63;
 const LOWER: u16 = 5;
-const LINK_INFO: u16 = 18;
+pub(super) const LINK_INFO: u16 = 18;
 const NAMESPACE: u16 = 28;
 const MASTER: u16 = 10;
 const PEER_NAMESPACE: u16 = 37;
@@ -102,12 +102,8 @@ pub fn set(device: Index, state: LinkState) -> NetlinkRequest {
         LinkState::Up => (UP, "up"),
         LinkState::Down => (0, "down"),
     };
-    NetlinkRequest::new(
-        format!("set device {} {word}", device.0),
-        NEW_LINK,
-        0,
-        &head(Some(device), flags, UP),
-    )
+    let what = format!("set device {} {word}", device.0);
+    NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), flags, UP))
 }
 
 /// Makes a device resolve its neighbors' hardware addresses, as Ethernet does.

@@ -8,6 +8,8 @@ const REQUEST: u16 = 0x1;
 /// The flags of a request for a whole table.
 pub(super) const TABLE: u16 = 0x300;
 const ACKNOWLEDGE: u16 = 0x4;
+/// The flags of a request to make what must not exist yet.
+pub(super) const CREATE_NEW: u16 = 0x400 | 0x200;
 const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;

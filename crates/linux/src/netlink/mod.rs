@@ -146,7 +146,7 @@ impl NetlinkSocket {
     /// kernel refuses, or if the table changes faster than it can be read.
     fn table(&mut self, request: &NetlinkRequest, fixed: usize) -> Result<Vec<message::Entry>, Refused> {
         for _ in 0..TRIES {
-            if let Some(entries) = self.try_table(request, fixed)? {
+            if let Some(entries) = self.answer(request, fixed, false)? {
                 return Ok(entries);
             }
         }
@@ -157,14 +157,6 @@ impl NetlinkSocket {
     /// Reads the entries of the kernel's answer to a request for a single one: one, or none.
     fn entries(&mut self, request: &NetlinkRequest, fixed: usize) -> Result<Vec<message::Entry>, Refused> {
         Ok(self.answer(request, fixed, true)?.unwrap_or_default())
-    }
-
-    fn try_table(
-        &mut self,
-        request: &NetlinkRequest,
-        fixed: usize,
-    ) -> Result<Option<Vec<message::Entry>>, Refused> {
-        self.answer(request, fixed, false)
     }
 
     /// Reads the entries of the kernel's answer up to its end: the end of the table, or the acknowledgment of

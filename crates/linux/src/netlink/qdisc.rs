@@ -18,6 +18,9 @@ pub(super) const CREATE_OR_REPLACE: u16 = 0x400 | 0x100;
 /// Attributes of disciplines, classes and filters alike.
 pub(super) const KIND: u16 = 1;
 pub(super) const OPTIONS: u16 = 2;
+pub(super) const STATISTICS: u16 = 7;
+/// The part of the statistics about the queue.
+pub(super) const QUEUE: u16 = 3;
 /// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
 
@@ -74,8 +77,6 @@ pub fn root_of(socket: &mut NetlinkSocket, device: Index) -> Result<Option<Qdisc
 
 /// Returns the number of packets that the root discipline of a device has dropped.
 pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
-    const STATISTICS: u16 = 7;
-    const QUEUE: u16 = 3;
     let what = format!("list the queueing disciplines of device {}", device.0);
     let entries = socket.table(&NetlinkRequest::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
     let first = entries.iter().find(|entry| entry.word(4) == device.0 && entry.word(12) == ROOT);

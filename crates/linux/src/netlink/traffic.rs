@@ -8,17 +8,17 @@
 //! include/uapi/linux/{pkt_sched,pkt_cls}.h.
 
 use super::link::Index;
-use super::message::NetlinkRequest;
+use super::message::{CREATE_NEW, NetlinkRequest};
 use super::qdisc::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub(super) const NEW_FILTER: u16 = 44;
 pub(super) const DELETE_FILTER: u16 = 45;
-const CREATE_NEW: u16 = 0x400 | 0x200;
-const BPF_PROGRAM: u16 = 6;
-const BPF_NAME: u16 = 7;
-const BPF_FLAGS: u16 = 8;
-const DIRECT_ACTION: u32 = 1;
+pub(super) const BPF_PROGRAM: u16 = 6;
+pub(super) const BPF_NAME: u16 = 7;
+pub(super) const BPF_FLAGS: u16 = 8;
+/// The program itself decides about a packet (`TCA_BPF_FLAG_ACT_DIRECT`).
+pub(super) const DIRECT_ACTION: u32 = 1;
 pub(super) const CLSACT: u32 = 0xffff_fff1;
 pub(super) const CLSACT_INGRESS: u32 = 0xffff_fff2;
 pub(super) const CLSACT_EGRESS: u32 = 0xffff_fff3;

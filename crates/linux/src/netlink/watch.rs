@@ -17,7 +17,7 @@
 //! current state ([`link::all`] does that), or to learn whether a frame arrived. A reader that is too slow is
 //! told that it has missed notices. Reference: rtnetlink(7), netlink(7).
 
-use super::link::{Carrier, Index};
+use super::link::{Carrier, DELETE_LINK, Index};
 use super::message::{NetlinkRequest, notices, word};
 use super::{NetlinkSocket, Refused, link};
 use crate::network_namespace::NetworkNamespace;
@@ -28,7 +28,6 @@ use std::thread;
 const NEW_NUMBER: u16 = 88;
 const NUMBER: u16 = 1;
 const OF_DESCRIPTOR: u16 = 3;
-const DELETE_LINK: u16 = 17;
 const DEVICES: libc::c_int = 1;
 /// Room for some thousand changes; beyond that the kernel reports that notices were missed.
 const ROOM: usize = 4 << 20;

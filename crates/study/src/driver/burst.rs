@@ -11,7 +11,8 @@ use crate::peer::{PeerFile, PeerKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
-use unisono_measure::record::{Distribution, Figure};
+use unisono_measure::record::Figure;
+use unisono_workload::options::flags;
 use unisono_workload::{Measurement, Options};
 
 pub(crate) const BURST: DriverKind = DriverKind::new::<BurstDriver>("burst");
@@ -74,43 +75,25 @@ impl Driver for BurstDriver {
 
 impl BurstDriver {
     fn arguments(&self, stream: usize, streams: usize) -> Vec<String> {
-        let mut arguments = vec!["workload".to_owned(), "bursts".to_owned()];
-        let mut flag = |name: &str, value: Option<String>| {
-            arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
-        };
-        flag("--stream", Some(stream.to_string()));
-        flag("--streams", Some(streams.to_string()));
-        flag("--rate", self.requests_per_s.map(|r| r.to_string()));
-        flag("--burst", self.burst.map(|b| b.to_string()));
-        flag("--rounds", self.rounds.map(|r| r.to_string()));
-        flag("--wait", self.wait.clone());
-        flag("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us")));
-        arguments
+        let flags = flags([
+            ("--stream", Some(stream.to_string())),
+            ("--streams", Some(streams.to_string())),
+            ("--rate", self.requests_per_s.map(|r| r.to_string())),
+            ("--burst", self.burst.map(|b| b.to_string())),
+            ("--rounds", self.rounds.map(|r| r.to_string())),
+            ("--wait", self.wait.clone()),
+            ("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us"))),
+        ]);
+        ["workload".to_owned(), "bursts".to_owned()].into_iter().chain(flags).collect()
     }
 }
 
 /// Returns the figures over all streams: every request counts once.
 fn latencies(measured: &[Measurement]) -> Result<RunResult, NoResult> {
-    let streams: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
-    let served: u64 = streams.iter().map(|d| d.n).sum();
-    if served == 0 {
-        return Err(NoResult::Failed("no request was served".into()));
-    }
+    let distribution = launch::latencies_ms(measured);
+    let distribution = distribution.ok_or_else(|| NoResult::Failed("no request was served".into()))?;
+    let served = distribution.n;
     let unfinished: u64 = measured.iter().filter_map(|m| m.unfinished).sum();
-    let weighted = |of: fn(&Distribution) -> f64| {
-        streams.iter().map(|d| of(d) * d.n as f64).sum::<f64>() / served as f64 / 1e3
-    };
-    let greatest = |of: fn(&Distribution) -> f64| streams.iter().map(|d| of(d)).fold(0.0, f64::max) / 1e3;
-    let least = streams.iter().map(|d| d.min).fold(f64::INFINITY, f64::min) / 1e3;
-    let distribution = Distribution {
-        n: served,
-        min: least,
-        p25: weighted(|d| d.p25),
-        median: weighted(|d| d.median),
-        p75: weighted(|d| d.p75),
-        p99: greatest(|d| d.p99),
-        max: greatest(|d| d.max),
-    };
     let mut result = RunResult {
         figures: vec![
             Figure::from_distribution("latency_ms", "ms", distribution),
@@ -132,6 +115,7 @@ fn latencies(measured: &[Measurement]) -> Result<RunResult, NoResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_measure::record::Distribution;
 
     fn stream(n: u64, median: f64, unfinished: u64) -> Measurement {
         let latency =

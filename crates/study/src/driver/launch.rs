@@ -15,6 +15,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_linux::clock;
+use unisono_measure::record::Distribution;
 use unisono_workload::competitor::Competitors;
 use unisono_workload::{Measurement, Options, Pin};
 
@@ -175,6 +176,26 @@ pub(crate) fn concurrently(
 pub fn competitors(context: Context, count: usize, at: &Pin) -> Result<Option<Competitors>, NoResult> {
     let start = || Competitors::start(context.unisono, count, at);
     (count > 0).then(start).transpose().map_err(|error| NoResult::Failed(error.to_string()))
+}
+
+/// Returns the latencies of all programs as one distribution in milliseconds, or `None` if there are none.
+/// Every request counts once. The 99th percentile is the greatest one of a program, an upper bound.
+pub fn latencies_ms(measured: &[Measurement]) -> Option<Distribution> {
+    let programs: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
+    let n: u64 = programs.iter().map(|d| d.n).sum();
+    let weighted = |of: fn(&Distribution) -> f64| {
+        programs.iter().map(|d| of(d) * d.n as f64).sum::<f64>() / n as f64 / 1e3
+    };
+    let greatest = |of: fn(&Distribution) -> f64| programs.iter().map(|d| of(d)).fold(0.0, f64::max) / 1e3;
+    (n > 0).then(|| Distribution {
+        n,
+        min: programs.iter().map(|d| d.min).fold(f64::INFINITY, f64::min) / 1e3,
+        p25: weighted(|d| d.p25),
+        median: weighted(|d| d.median),
+        p75: weighted(|d| d.p75),
+        p99: greatest(|d| d.p99),
+        max: greatest(|d| d.max),
+    })
 }
 
 /// Returns the warning about programs that were not ready when the measurement began.

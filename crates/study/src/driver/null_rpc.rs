@@ -16,7 +16,7 @@ pub(crate) const NULL_RPC: DriverKind = DriverKind::new::<NullRpcDriver>("null-r
 /// repeated after 10 ms.
 const OPENING_TIME: Duration = Duration::from_millis(30);
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct NullRpcDriver {
     #[serde(rename = "over")]
@@ -27,17 +27,6 @@ pub(crate) struct NullRpcDriver {
     /// Whether the server and the client, and the broker if there is a third processor, have a processor
     /// each.
     pinned: bool,
-}
-
-impl Default for NullRpcDriver {
-    fn default() -> Self {
-        Self {
-            carrier: ConversationCarrier::Tcp,
-            serving: Serving::OneThread,
-            wait: ChannelWait::Sleep,
-            pinned: false,
-        }
-    }
 }
 
 impl Driver for NullRpcDriver {

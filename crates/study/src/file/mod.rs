@@ -34,7 +34,6 @@
 
 mod judged;
 mod settings;
-mod unknown;
 
 use crate::driver::{Driver, DriverKind, Settings};
 use crate::profile::{PerProfile, Profile};
@@ -45,7 +44,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::record::{Budget, Chart, FORMAT, Paper, Question, StudyLine, Verdict};
-use unisono_text::nearest;
+use unisono_text::{Position, explain_unknown, nearest};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,7 +61,6 @@ pub struct StudyFile {
     /// The programs that run, the programs beside them, the number of runs.
     pub method: String,
     /// The paper's condition that the study examines, if any.
-    #[serde(default)]
     pub condition: Option<String>,
     /// Position in the report.
     #[serde(default)]
@@ -72,12 +70,10 @@ pub struct StudyFile {
     #[serde(default)]
     pub named_only: bool,
     /// The opening question of the report that the study answers, if any.
-    #[serde(default)]
     pub answers: Option<Question>,
     /// Readable names of variants, figures and parameters, and of values of a parameter (`PARAMETER=VALUE`).
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    #[serde(default)]
     pub paper: Option<Paper>,
     pub driver: &'static DriverKind,
     pub repetitions: PerProfile<u32>,
@@ -111,7 +107,6 @@ pub struct Variant {
     #[serde(default = "once")]
     pub starts: u32,
     /// The first profile that includes the variant.
-    #[serde(default)]
     pub from: Option<Profile>,
     /// Restricts the variant to points of the sweeps with these values.
     #[serde(default)]
@@ -160,12 +155,12 @@ impl StudyFile {
     /// Parses a study file; `path` is for messages only.
     pub fn parse(path: &str, text: &str) -> Result<Self, BadStudy> {
         let wrong = |at: usize, problem: String| {
-            let (line, column) = place(text, at);
+            let Position { line, column } = Position::at_offset(text, at);
             BadStudy::Wrong { path: path.to_owned(), line, column, problem }
         };
         let mut file: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            wrong(at, unknown::explain(error.message()))
+            wrong(at, explain_unknown(error.message()))
         })?;
         let written = file.variants.iter_mut().map(|variant| &mut variant.settings);
         for settings in std::iter::once(&mut file.settings).chain(written) {
@@ -372,14 +367,6 @@ impl StudyFile {
 
 fn is_variant_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
-}
-
-/// Converts a byte offset to a line and a column, both from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    (line, column)
 }
 
 /// Finds the position of `needle` as a value or key, for problems found after parsing. The last occurrence is

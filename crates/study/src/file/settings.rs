@@ -1,12 +1,11 @@
 //! Settings in a study file, each with its position in the text.
 
-use super::unknown;
 use crate::driver::{DriverKind, Settings};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Spanned;
-use unisono_text::nearest;
+use unisono_text::{explain_unknown, nearest};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
@@ -24,7 +23,7 @@ impl WrittenSettings {
             known(driver, name.get_ref()).map_err(|problem| (name.span().start, problem))?;
             let understood = driver
                 .normalize(name.get_ref(), value.get_ref())
-                .map_err(|error| (value.span().start, unknown::explain(&error.to_string())))?;
+                .map_err(|error| (value.span().start, explain_unknown(&error.to_string())))?;
             *value.get_mut() = understood;
         }
         Ok(())

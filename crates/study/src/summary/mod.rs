@@ -11,22 +11,16 @@ use columns::align_columns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
-use unisono_measure::verdict::number;
+use unisono_measure::verdict::{number, value_in_words};
 use unisono_measure::{Evidence, modes, noise, quantile};
 use unisono_text::counted;
 
 /// Returns the summary. The texts in tables that are wider than `width` characters are folded.
 pub fn summary_text(lines: &[Line], width: usize) -> String {
     let mut out = String::new();
-    for line in lines {
-        let Line::Study(study) = line else { continue };
-        let runs: Vec<&RunLine> = lines
-            .iter()
-            .filter_map(|l| match l {
-                Line::Run(run) if run.study == study.study => Some(&**run),
-                _ => None,
-            })
-            .collect();
+    for study in lines.iter().filter_map(Line::study) {
+        let runs: Vec<&RunLine> =
+            lines.iter().filter_map(Line::run).filter(|run| run.study == study.study).collect();
         if !runs.is_empty() {
             out.push_str(&study_summary(study, &runs, width));
         }
@@ -140,7 +134,7 @@ fn missing_reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, 
     for run in runs.iter().filter(|r| r.outcome != Outcome::Measured) {
         let label = study.labels.get(&run.variant).unwrap_or(&run.variant);
         let reason = run.reason.as_deref().unwrap_or("no reason given");
-        let what = format!("{label} {}", outcome_in_words(run.outcome));
+        let what = format!("{label} {}", run.outcome.in_words());
         match reasons.iter_mut().find(|(w, r, _)| *w == what && *r == reason) {
             Some(known) => known.2 += 1,
             None => reasons.push((what, reason, 1)),
@@ -171,17 +165,6 @@ fn varying(runs: &[&RunLine]) -> Vec<String> {
         }
     }
     seen.into_iter().filter(|(_, values)| values.len() > 1).map(|(name, _)| name.to_owned()).collect()
-}
-
-fn outcome_in_words(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Measured => "measured",
-        Outcome::Disturbed => "disturbed",
-        Outcome::Skipped => "skipped",
-        Outcome::Failed => "failed",
-        Outcome::Interrupted => "interrupted",
-        Outcome::Cut => "left out",
-    }
 }
 
 fn value_in_words(value: &serde_json::Value) -> String {

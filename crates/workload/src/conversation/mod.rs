@@ -79,10 +79,14 @@ pub trait Conversation: Send {
     fn receive(&mut self, message: &mut Vec<u8>, until: Instant) -> io::Result<NextMessage>;
 }
 
+/// One end of all conversations of a scene.
+pub type Conversations = Vec<Box<dyn Conversation>>;
+
 /// The carrier of the conversations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConversationCarrier {
+    #[default]
     Tcp,
     Udp,
     /// The event channel: the server reaches the broker by a Unix socket; so does a client on the same host,
@@ -177,7 +181,7 @@ impl ConversationScene {
     ///
     /// # Errors
     /// The other end does not appear within the scene's timeout.
-    pub fn open(&self, end: ConversationEnd) -> Result<Vec<Box<dyn Conversation>>, Error> {
+    pub fn open(&self, end: ConversationEnd) -> Result<Conversations, Error> {
         let broker = || -> Result<BrokerAddress, Error> {
             let addresses = self.broker.as_ref();
             let addresses =

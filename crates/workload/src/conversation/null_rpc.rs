@@ -2,7 +2,7 @@
 
 use super::requests::request_until;
 use super::serving::{SendAnswer, serve_requests};
-use super::{Conversation, ConversationEnd, ConversationScene};
+use super::{ConversationEnd, ConversationScene, Conversations};
 use crate::Error;
 use std::io;
 use unisono_measure::Histogram;
@@ -24,10 +24,7 @@ pub fn run(scene: &ConversationScene, end: ConversationEnd) -> Result<Vec<Figure
 
 /// # Errors
 /// The communication breaks.
-pub fn serve(
-    scene: &ConversationScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub fn serve(scene: &ConversationScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     for client in conversations {
         serve_requests(scene, client, &|request: &[u8], send: SendAnswer<'_>| send(request))?;
     }
@@ -36,7 +33,7 @@ pub fn serve(
 
 /// # Errors
 /// The communication breaks.
-pub fn call(scene: &ConversationScene, conversations: Vec<Box<dyn Conversation>>) -> io::Result<Vec<Figure>> {
+pub fn call(scene: &ConversationScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let mut times = Histogram::new();
     let mut answered = 0;
     for server in conversations {

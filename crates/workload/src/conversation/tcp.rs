@@ -1,7 +1,7 @@
 //! Conversations over TCP, with a length before each message.
 
 use super::socket::{MAX_MESSAGE_BYTES, POLL_INTERVAL, address, any, connect, failed, outcome};
-use super::{Conversation, ConversationEnd, ConversationScene, NextMessage};
+use super::{Conversation, ConversationEnd, ConversationScene, Conversations, NextMessage};
 use crate::Error;
 use crate::retry::retry;
 use rustix::net::sockopt;
@@ -17,10 +17,10 @@ pub(super) fn tcp(
     scene: &ConversationScene,
     end: ConversationEnd,
     conversations: u16,
-) -> Result<Vec<Box<dyn Conversation>>, Error> {
+) -> Result<Conversations, Error> {
     let address = address(scene, 0);
     let congestion = scene.congestion.as_deref();
-    let open = || -> io::Result<Vec<Box<dyn Conversation>>> {
+    let open = || -> io::Result<Conversations> {
         let mut next: Box<dyn FnMut() -> io::Result<TcpStream>> = match end {
             ConversationEnd::Client => Box::new(|| connect(address, congestion)),
             ConversationEnd::Server => {

@@ -2,22 +2,10 @@
 
 use super::Exchange;
 use crate::Error;
+use crate::competitor::KilledChildren;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use unisono_rma::{Key, environment};
-
-/// Running ranks; killed when dropped.
-struct Ranks(Vec<Child>);
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // killing a rank that has ended does no harm, and `drop` cannot report an error
-            child.kill().ok();
-            child.wait().ok();
-        }
-    }
-}
 
 /// Starts the exchange as processes of `unisono` with these arguments, and waits for all of them. If one
 /// fails, the others are ended. The ranks are killed when the calling thread ends.
@@ -25,7 +13,7 @@ pub fn launch(unisono: &Path, arguments: &[String], exchange: &Exchange) -> Resu
     exchange.check()?;
     let refused = |error: unisono_rma::Error| Error::Exchange(error.to_string());
     let key = Key::random().map_err(refused)?;
-    let mut ranks = Ranks(Vec::new());
+    let mut ranks = KilledChildren(Vec::new());
     for rank in 0..exchange.processes {
         let child = Command::new(unisono)
             .args(arguments)

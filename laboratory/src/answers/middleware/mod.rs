@@ -32,28 +32,26 @@ struct PaperRow<'a> {
 
 impl<'a> PaperRow<'a> {
     fn new(studies: &'a [Study<'a>], line: &'static PaperLine) -> Option<Self> {
-        let (study, of) = line.asked(studies)?;
+        let (study, of) = (line.asked(studies)?, &line.compare);
         let (native, middleware) = (of.of_variant(of.against.as_deref()?), of.median(&study.runs)?);
         let native = native.median(&study.runs)?;
         let ratio = study
-            .comparison(&of)
+            .comparison(of)
             .map(|c| format!("{} ({})", times_sign(c.ratio.value), interval_in_words(c)))
             .unwrap_or_else(|| "\u{2013}".to_owned());
-        let phrase = |value| quantity(value, line.unit);
+        let phrase = |value| quantity(value, &line.unit);
         Some(Self { line, study, native: phrase(native), middleware: phrase(middleware), ratio })
     }
 }
 
 impl PaperLine {
-    /// Returns the study that has values to compare with this line, and the selector of these values.
-    fn asked<'s, 'r>(&self, studies: &'s [Study<'r>]) -> Option<(&'s Study<'r>, Selector)> {
-        let study = studies.iter().find(|study| study.head.study == self.study)?;
-        Some((study, self.selector()?))
+    /// Returns the study that has values to compare with this line.
+    fn asked<'s, 'r>(&self, studies: &'s [Study<'r>]) -> Option<&'s Study<'r>> {
+        studies.iter().find(|study| study.head.study == self.study)
     }
 
     fn comparison<'s>(&self, studies: &'s [Study<'_>]) -> Option<&'s Comparison> {
-        let (study, of) = self.asked(studies)?;
-        study.comparison(&of)
+        self.asked(studies)?.comparison(&self.compare)
     }
 }
 
@@ -91,7 +89,8 @@ pub(super) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         let lesson = lessons(studies).into_iter().find_map(|lesson| lesson.found.into_iter().next());
         return lesson.map(|words| TopicAnswer::new(words, None));
     };
-    let picture = line.asked(studies).and_then(|(study, of)| {
+    let picture = line.asked(studies).and_then(|study| {
+        let of = line.compare.clone();
         let place = of.place(&study.runs)?;
         let words = study.place_in_words(place.iter().map(|(name, value)| (name.as_str(), value)));
         let variants = of.against.into_iter().chain(of.variants).collect();
@@ -162,8 +161,8 @@ fn headline(studies: &[Study<'_>]) -> String {
         return "Not answered: these records compare no application over both.".to_owned();
     };
     if most / least < 1.005 {
-        let (what, times) = (lower(most_of.measure), format_ratio(most));
-        let tao = match most_of.paper[2] {
+        let (what, times) = (lower(&most_of.measure), format_ratio(most));
+        let tao = match most_of.paper[2].as_str() {
             "below 1" => "took less time than sockets".to_owned(),
             times => format!("{times} times"),
         };
@@ -177,7 +176,7 @@ fn headline(studies: &[Study<'_>]) -> String {
          is worth that for deadlines, shares and subscriptions, not for speed.",
         format_ratio(least),
         format_ratio(most),
-        lower(most_of.measure)
+        lower(&most_of.measure)
     )
 }
 
@@ -192,7 +191,7 @@ fn overheads(studies: &[Study<'_>]) -> Vec<String> {
         let found = line.comparison(studies)?;
         Some(format!(
             "{}: {} times as long ({}); the paper {}.",
-            capitalized(&lower(line.measure)),
+            capitalized(&lower(&line.measure)),
             format_ratio(found.ratio.value),
             interval_in_words(found),
             line.paper[2]

@@ -12,7 +12,7 @@ use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_workload::conversation::{Conversation, NextMessage};
+use unisono_workload::conversation::{Conversation, Conversations, NextMessage};
 
 /// The time between two commands, in nanoseconds.
 const COMMAND_INTERVAL_NS: std::ops::Range<u64> = 100_000_000..300_000_000;
@@ -20,10 +20,7 @@ const COMMAND_INTERVAL_NS: std::ops::Range<u64> = 100_000_000..300_000_000;
 const UPDATE_INTERVAL: Duration = Duration::from_millis(30);
 
 /// Runs the actuator and the monitor: the server's ends of conversations 0 and 1.
-pub(super) fn serve(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn serve(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let mut conversations = conversations.into_iter();
     let (console, sensor) = (conversations.next(), conversations.next());
     std::thread::scope(|scope| {
@@ -52,10 +49,7 @@ fn monitor(scene: &ServiceScene, mut sensor: Box<dyn Conversation>) -> io::Resul
 }
 
 /// Runs the console and the sensor.
-pub(super) fn command(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn command(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let mut conversations = conversations.into_iter();
     let (actuator, monitor) = (conversations.next(), conversations.next());
     std::thread::scope(|scope| {

@@ -4,12 +4,9 @@ use super::ServiceScene;
 use std::io;
 use unisono_linux::{clock, timer};
 use unisono_measure::record::Figure;
-use unisono_workload::conversation::{Conversation, NextMessage};
+use unisono_workload::conversation::{Conversations, NextMessage};
 
-pub(super) fn serve(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn serve(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let block = vec![0x5a; scene.ends.message_bytes];
     for mut client in conversations {
         timer::sleep_until(scene.ends.from);
@@ -30,10 +27,7 @@ pub(super) fn serve(
 /// part.
 const PARTS: u64 = 40;
 
-pub(super) fn fetch(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn fetch(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mut block = Vec::new();
     for mut server in conversations {

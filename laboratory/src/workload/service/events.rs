@@ -7,7 +7,7 @@ use unisono_linux::clock::{self, Duration};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_workload::conversation::{Conversation, NextMessage};
+use unisono_workload::conversation::{Conversations, NextMessage};
 
 /// Returns the time between two events.
 fn period(scene: &ServiceScene) -> Duration {
@@ -19,10 +19,7 @@ fn events(scene: &ServiceScene) -> u64 {
     (scene.ends.until - scene.ends.from).as_nanos().div_ceil(period(scene).as_nanos())
 }
 
-pub(super) fn supply(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn supply(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let mut event = vec![0; scene.ends.message_bytes.max(STAMP)];
     for mut consumer in conversations {
         for number in 0..events(scene) {
@@ -34,10 +31,7 @@ pub(super) fn supply(
     Ok(Vec::new())
 }
 
-pub(super) fn consume(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn consume(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     /// If the last event was lost, the consumer gives up this long after that event was due.
     const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
     let mut delays = Histogram::new();

@@ -8,14 +8,11 @@ use std::hint::black_box;
 use std::io;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_workload::conversation::Conversation;
+use unisono_workload::conversation::{Conversation, Conversations};
 use unisono_workload::conversation::requests::{AnsweredRequests, request_until};
 use unisono_workload::conversation::serving::{SendAnswer, serve_requests};
 
-pub(super) fn serve(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn serve(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     std::thread::scope(|scope| {
         let clients: Vec<_> =
             conversations.into_iter().map(|client| scope.spawn(|| answer_all(scene, client))).collect();
@@ -36,10 +33,7 @@ fn answer_all(scene: &ServiceScene, client: Box<dyn Conversation>) -> io::Result
     })
 }
 
-pub(super) fn ask(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn ask(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let asked: Vec<AnsweredRequests> = std::thread::scope(|scope| {
         let ask = |server| {
             scope.spawn(move || request_until(&scene.ends, server, b"GET", scene.ends.message_bytes))

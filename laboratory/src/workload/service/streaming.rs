@@ -11,7 +11,7 @@ use unisono_linux::clock::{self, Duration};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_workload::conversation::{Conversation, NextMessage};
+use unisono_workload::conversation::{Conversation, Conversations, NextMessage};
 
 fn rounds(scene: &ServiceScene) -> u64 {
     ((scene.ends.until - scene.ends.from).as_nanos() / scene.round.as_nanos()).max(1)
@@ -22,10 +22,7 @@ fn frames_per_round(scene: &ServiceScene) -> u64 {
 }
 
 /// Serves each viewer in a thread of its own, as in the paper.
-pub(super) fn serve(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn serve(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let encoded = scene.video.as_deref().map(encoded_sizes).transpose()?;
     std::thread::scope(|scope| {
         let viewers: Vec<_> = (0..)
@@ -93,10 +90,7 @@ fn stream(
 }
 
 /// Receives as all viewers, and returns their results.
-pub(super) fn watch(
-    scene: &ServiceScene,
-    conversations: Vec<Box<dyn Conversation>>,
-) -> io::Result<Vec<Figure>> {
+pub(super) fn watch(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     let seen: Vec<ViewerState> = std::thread::scope(|scope| {
         let viewers: Vec<_> = conversations
             .into_iter()

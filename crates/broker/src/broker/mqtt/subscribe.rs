@@ -189,10 +189,7 @@ impl Broker {
             );
             return Err((MqttReason::TooMuch, text));
         }
-        if let Some(refused) = self.refuses_memory(peer, more) {
-            self.access.count(RefusalKind::Memory);
-            return Err((MqttReason::TooMuch, refused));
-        }
+        self.check_memory_of_peer(peer, more).map_err(|refused| (MqttReason::TooMuch, refused))?;
         // messages in flight belong to the session: they are resent when the client reconnects, not before
         let redelivery = Redelivery {
             after: Duration::MAX,

@@ -1,9 +1,9 @@
 //! Adds the nearest known key or value to serde's message about an unknown one.
 
-use unisono_text::nearest;
+use crate::nearest;
 
 /// Adds the nearest known key to serde's "unknown field `x`, expected one of `a`, `b`".
-pub(super) fn explain(message: &str) -> String {
+pub fn explain_unknown(message: &str) -> String {
     let message = message.trim();
     let mut quoted = message.split('`').skip(1).step_by(2);
     let is_unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
@@ -22,8 +22,8 @@ mod tests {
 
     #[test]
     fn an_explanation_names_the_key_that_was_meant() {
-        let message = explain("unknown field `titel`, expected one of `id`, `topic`, `title`");
+        let message = explain_unknown("unknown field `titel`, expected one of `id`, `topic`, `title`");
         assert_eq!(message, "unknown key `titel`; did you mean `title`?");
-        assert_eq!(explain("missing field `id`"), "missing field `id`");
+        assert_eq!(explain_unknown("missing field `id`"), "missing field `id`");
     }
 }
