@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 
 /// Quotes a command for a shell.
 pub fn shell_quoted(command: &[impl AsRef<OsStr>]) -> String {
-    let words: Vec<String> = command.iter().map(|word| shell_word(&word.as_ref().to_string_lossy())).collect();
+    let words: Vec<String> =
+        command.iter().map(|word| shell_word(&word.as_ref().to_string_lossy())).collect();
     words.join(" ")
 }
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use unisono_host_tests::processes::Killed;
 use unisono_host_tests::Skipped;
+use unisono_host_tests::processes::Killed;
 
 /// A browser with one page; dropping it ends the browser.
 pub(crate) struct Browser {
@@ -40,14 +40,8 @@ impl Browser {
         let mut process = chromium.spawn().expect("sh starts");
         let commands = process.stdin.take().expect("piped");
         let answers = BufReader::new(process.stdout.take().expect("piped"));
-        let mut browser = Self {
-            _process: Killed(process),
-            commands,
-            answers,
-            last: 0,
-            session: None,
-            _profile: profile,
-        };
+        let mut browser =
+            Self { _process: Killed(process), commands, answers, last: 0, session: None, _profile: profile };
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let session = browser.call("Target.attachToTarget", &attach);

@@ -4,7 +4,7 @@
 
 use super::{Attributes, INFORMATION, bpf, owned};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const PROGRAM_BY_ID: i32 = 13;
 /// Offsets in `struct bpf_prog_info`.
@@ -53,6 +53,12 @@ impl LoadedProgram {
         unsafe { inform(&self.descriptor, &mut information)? };
         let is_hidden = information[INSTRUCTIONS..INSTRUCTIONS + 8] == [0; 8];
         Ok(if is_hidden { Vec::new() } else { instructions })
+    }
+}
+
+impl AsFd for LoadedProgram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 }
 

@@ -22,7 +22,8 @@ impl Words {
     pub fn new(name: &str, count: u32) -> io::Result<Self> {
         // a single element holds all words, because programs can only get the address of one element at a
         // time
-        let descriptor = Attributes::map(ARRAY, name, [4, 8 * count, 1]).word(16, CAN_BE_MAPPED).make_map()?;
+        let descriptor =
+            Attributes::map(ARRAY, name, [4, 8 * count, 1]).word(16, CAN_BE_MAPPED).make_map()?;
         let mapping = Mapping::shared(descriptor.as_fd(), 0, count as usize * 8, MapFlags::empty())?;
         Ok(Self { descriptor, mapping })
     }

@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::io;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_workload::conversation::{Conversation, Conversations};
 use unisono_workload::conversation::requests::{AnsweredRequests, request_until};
 use unisono_workload::conversation::serving::{SendAnswer, serve_requests};
+use unisono_workload::conversation::{Conversation, Conversations};
 
 pub(super) fn serve(scene: &ServiceScene, conversations: Conversations) -> io::Result<Vec<Figure>> {
     std::thread::scope(|scope| {
