@@ -167,10 +167,6 @@ fn varying(runs: &[&RunLine]) -> Vec<String> {
     seen.into_iter().filter(|(_, values)| values.len() > 1).map(|(name, _)| name.to_owned()).collect()
 }
 
-fn value_in_words(value: &serde_json::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
