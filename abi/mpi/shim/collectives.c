@@ -254,6 +254,49 @@ COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv, NEIGHBOR_ALLTOALLV, (OUT_BY_
 COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw, NEIGHBOR_ALLTOALLW, (ALL_BY_RANK(MPI_Aint)), out,
 	   out_counts, out_places, out_types, in, in_counts, in_places, in_types)
 
+#if MPI_VERSION >= 4
+/* The same with large counts, as mpi4py calls them. */
+#define OUT_C const void *out, MPI_Count out_count, MPI_Datatype out_type
+#define OUT_BY_RANK_C                                                                                        \
+	const void *out, const MPI_Count out_counts[], const MPI_Aint out_places[], MPI_Datatype out_type
+#define IN_C void *in, MPI_Count in_count, MPI_Datatype in_type
+#define IN_BY_RANK_C void *in, const MPI_Count in_counts[], const MPI_Aint in_places[], MPI_Datatype in_type
+#define ALL_BY_RANK_C                                                                                        \
+	const void *out, const MPI_Count out_counts[], const MPI_Aint out_places[],                          \
+		const MPI_Datatype out_types[], void *in, const MPI_Count in_counts[],                       \
+		const MPI_Aint in_places[], const MPI_Datatype in_types[]
+
+COLLECTIVE(Bcast_c, Ibcast_c, BCAST, (void *buffer, MPI_Count count, MPI_Datatype type, int root), buffer,
+	   count, type, root)
+COLLECTIVE(Gather_c, Igather_c, GATHER, (OUT_C, IN_C, int root), out, out_count, out_type, in, in_count,
+	   in_type, root)
+COLLECTIVE(Gatherv_c, Igatherv_c, GATHERV, (OUT_C, IN_BY_RANK_C, int root), out, out_count, out_type, in,
+	   in_counts, in_places, in_type, root)
+COLLECTIVE(Scatter_c, Iscatter_c, SCATTER, (OUT_C, IN_C, int root), out, out_count, out_type, in, in_count,
+	   in_type, root)
+COLLECTIVE(Scatterv_c, Iscatterv_c, SCATTERV, (OUT_BY_RANK_C, IN_C, int root), out, out_counts, out_places,
+	   out_type, in, in_count, in_type, root)
+COLLECTIVE(Allgather_c, Iallgather_c, ALLGATHER, (OUT_C, IN_C), out, out_count, out_type, in, in_count,
+	   in_type)
+COLLECTIVE(Allgatherv_c, Iallgatherv_c, ALLGATHERV, (OUT_C, IN_BY_RANK_C), out, out_count, out_type, in,
+	   in_counts, in_places, in_type)
+COLLECTIVE(Alltoall_c, Ialltoall_c, ALLTOALL, (OUT_C, IN_C), out, out_count, out_type, in, in_count, in_type)
+COLLECTIVE(Alltoallv_c, Ialltoallv_c, ALLTOALLV, (OUT_BY_RANK_C, IN_BY_RANK_C), out, out_counts, out_places,
+	   out_type, in, in_counts, in_places, in_type)
+COLLECTIVE(Alltoallw_c, Ialltoallw_c, ALLTOALLW, (ALL_BY_RANK_C), out, out_counts, out_places, out_types, in,
+	   in_counts, in_places, in_types)
+COLLECTIVE(Neighbor_allgather_c, Ineighbor_allgather_c, NEIGHBOR_ALLGATHER, (OUT_C, IN_C), out, out_count,
+	   out_type, in, in_count, in_type)
+COLLECTIVE(Neighbor_allgatherv_c, Ineighbor_allgatherv_c, NEIGHBOR_ALLGATHERV, (OUT_C, IN_BY_RANK_C), out,
+	   out_count, out_type, in, in_counts, in_places, in_type)
+COLLECTIVE(Neighbor_alltoall_c, Ineighbor_alltoall_c, NEIGHBOR_ALLTOALL, (OUT_C, IN_C), out, out_count,
+	   out_type, in, in_count, in_type)
+COLLECTIVE(Neighbor_alltoallv_c, Ineighbor_alltoallv_c, NEIGHBOR_ALLTOALLV, (OUT_BY_RANK_C, IN_BY_RANK_C),
+	   out, out_counts, out_places, out_type, in, in_counts, in_places, in_type)
+COLLECTIVE(Neighbor_alltoallw_c, Ineighbor_alltoallw_c, NEIGHBOR_ALLTOALLW, (ALL_BY_RANK_C), out, out_counts,
+	   out_places, out_types, in, in_counts, in_places, in_types)
+#endif
+
 enum element { OTHER, INTEGER, FLOAT, DOUBLE };
 
 static enum element element_of(MPI_Datatype type)
@@ -307,6 +350,19 @@ REDUCTION(Reduce_scatter_block, Ireduce_scatter_block, REDUCE_SCATTER_BLOCK, (CO
 REDUCTION(Reduce_scatter, Ireduce_scatter, REDUCE_SCATTER,
 	  (const void *in, void *out, const int counts[], MPI_Datatype type, MPI_Op op), in, out, counts,
 	  type, op)
+
+#if MPI_VERSION >= 4
+#define COUNTED_C const void *in, void *out, MPI_Count count, MPI_Datatype type, MPI_Op op
+
+REDUCTION(Reduce_c, Ireduce_c, REDUCE, (COUNTED_C, int root), in, out, count, type, op, root)
+REDUCTION(Scan_c, Iscan_c, SCAN, (COUNTED_C), in, out, count, type, op)
+REDUCTION(Exscan_c, Iexscan_c, EXSCAN, (COUNTED_C), in, out, count, type, op)
+REDUCTION(Reduce_scatter_block_c, Ireduce_scatter_block_c, REDUCE_SCATTER_BLOCK, (COUNTED_C), in, out, count,
+	  type, op)
+REDUCTION(Reduce_scatter_c, Ireduce_scatter_c, REDUCE_SCATTER,
+	  (const void *in, void *out, const MPI_Count counts[], MPI_Datatype type, MPI_Op op), in, out, counts,
+	  type, op)
+#endif
 
 BOTH(int, Iallreduce, (COUNTED, MPI_Comm comm, MPI_Request *request))
 {
@@ -362,3 +418,18 @@ BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, M
 		host_missed(record, UNISONO_MPI_WAIT_CALL_ALLREDUCE);
 	return code;
 }
+
+#if MPI_VERSION >= 4
+BOTH(int, Iallreduce_c, (COUNTED_C, MPI_Comm comm, MPI_Request *request))
+{
+	return begun(PMPI_Iallreduce_c(in, out, count, type, op, comm, request));
+}
+
+/* All members give the same count, so that all of them take the same way. */
+BOTH(int, Allreduce_c, (COUNTED_C, MPI_Comm comm))
+{
+	if (LIKELY(count == (int)count))
+		return MPI_Allreduce(in, out, (int)count, type, op, comm);
+	return PMPI_Allreduce_c(in, out, count, type, op, comm);
+}
+#endif

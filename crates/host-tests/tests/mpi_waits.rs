@@ -213,11 +213,20 @@ fn calls(of: &Value, call: &str) -> u64 {
 /// The first rank prints one table, and writes a file with each rank's waits. The program's own calls are
 /// known; the collectives that the preload makes itself are not in the table.
 fn statistics_count_the_waits_of_each_rank() -> TestOutcome {
+    count_the_waits_of("waits_counted.c")
+}
+
+/// mpi4py passes every buffer by the calls with large counts.
+fn calls_with_large_counts_are_served_as_the_others() -> TestOutcome {
+    count_the_waits_of("waits_counted_large.c")
+}
+
+fn count_the_waits_of(program: &str) -> TestOutcome {
     let directory = tempfile::tempdir().expect("a directory");
     for (mpi, ranks) in MPIS.into_iter().flat_map(|mpi| RANKS.map(|ranks| (mpi, ranks))) {
         let file = directory.path().join(format!("{}-{ranks}.json", mpi.name()));
         let path = file.to_str().expect("a temporary directory has a name in UTF-8");
-        let output = with_preload(mpi, ranks, "waits_counted.c", &["--stats", "--json", path])?;
+        let output = with_preload(mpi, ranks, program, &["--stats", "--json", path])?;
         verdict("waits_counted", &output).expect("the program agrees");
         let said = text(&output.stderr);
         assert_eq!(said.matches(&format!("waits of {ranks} ranks together")).count(), 1, "{said}");
@@ -274,5 +283,6 @@ host_tests![needs Nothing;
     sums_of_crowded_ranks_are_served_once_their_order_is_known within 120,
     a_rank_sets_up_its_waits_at_the_first_of_them_and_not_in_mpi_init within 120,
     statistics_count_the_waits_of_each_rank within 120,
+    calls_with_large_counts_are_served_as_the_others within 120,
     windows_alone_have_no_waits within 120,
 ];

@@ -41,8 +41,8 @@ static void write_result(const struct options *o, const struct meter *m, const s
 	char temporary[4096];
 	FILE *f = stdout;
 	double elapsed = (double)(m->end - m->start) / 1e9;
-	double per_s = elapsed > 0 ? (double)m->episodes / elapsed : 0;
-	double each = m->episodes ? elapsed * 1e9 / (double)m->episodes : 0;
+	double per_s = elapsed > 0 ? m->episodes / elapsed : 0;
+	double each = m->episodes > 0 ? elapsed * 1e9 / m->episodes : 0;
 	int b = l->barriers_per_iteration;
 	double median = histogram_quantile(&m->histogram, 0.5);
 	double longest = (double)m->longest;
@@ -83,7 +83,7 @@ static void write_result(const struct options *o, const struct meter *m, const s
 	fprintf(f,
 		"],\"episodes\":%llu,\"elapsed_s\":%.9f,\"cpu_s\":%.6f,\"start_ns\":%llu,\"end_ns\":%llu,"
 		"\"ready_ns\":%llu,",
-		(unsigned long long)m->episodes, elapsed, m->cpu_s, (unsigned long long)m->start,
+		(unsigned long long)(m->episodes + 0.5), elapsed, m->cpu_s, (unsigned long long)m->start,
 		(unsigned long long)m->end, (unsigned long long)m->ready);
 	if (l->has_checksum)
 		fprintf(f, "\"checksum\":%.17g,", l->checksum);

@@ -71,7 +71,9 @@ struct meter {
 	int measuring;
 	uint64_t batch, next;	 /* episodes per batch, episode of the next reading */
 	uint64_t last_e, last_t; /* previous reading */
-	uint64_t first_e, start, end, episodes;
+	uint64_t first_e, start, end;
+	double head;	 /* part of the episodes at the start that lies inside the measured time */
+	double episodes; /* in the measured time; those that cross its ends count by their parts inside */
 	uint64_t longest, longest_batch;
 	double least;
 	double cpu_start, cpu_s;
@@ -83,6 +85,14 @@ static double cpu_seconds(const struct rusage *u)
 {
 	return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
 	       (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) / 1e6;
+}
+
+/* The number of episodes in `ns`, if `k` of them lasted `took`. */
+static double meter_part(uint64_t k, uint64_t ns, uint64_t took)
+{
+	if (!took)
+		return 0;
+	return (double)k * (double)(ns < took ? ns : took) / (double)took;
 }
 
 static struct meter *meter_new(const struct options *o)
@@ -124,7 +134,7 @@ static __attribute__((noinline)) int meter_read(struct meter *m, uint64_t e)
 		if (over) {
 			getrusage(RUSAGE_SELF, &u);
 			m->end = m->appointed ? m->end_measuring : t;
-			m->episodes = e - m->first_e;
+			m->episodes = m->head + (double)(e - m->first_e) - meter_part(k, t - m->end, took);
 			m->cpu_s = cpu_seconds(&u) - m->cpu_start;
 			m->blocks = u.ru_nvcsw - m->blocks_start;
 			m->preemptions = u.ru_nivcsw - m->preemptions_start;
@@ -137,9 +147,12 @@ static __attribute__((noinline)) int meter_read(struct meter *m, uint64_t e)
 		m->preemptions_start = u.ru_nivcsw;
 		m->measuring = 1;
 		m->first_e = e;
-		t = m->appointed ? m->begin_measuring : now_ns();
-		m->start = t;
-		m->end_measuring = t + (uint64_t)(m->o->seconds * 1e9);
+		m->start = m->appointed ? m->begin_measuring : now_ns();
+		m->end_measuring = m->start + (uint64_t)(m->o->seconds * 1e9);
+		/* before episode 1 the program got ready */
+		if (m->appointed && m->last_e)
+			m->head = meter_part(k, (t < m->end_measuring ? t : m->end_measuring) - m->start, took);
+		t = now_ns();
 		if (m->o->iterations && over) {
 			m->end = t;
 			return 1;

@@ -7,7 +7,9 @@
 //!
 //! If a moment to begin was given ([`Options::start_at`]), the measured time *is* the seconds after that
 //! moment, even if participant 0 did not run at its ends. So programs that take turns are compared over the
-//! same time, and none is measured after the others have ended.
+//! same time, and none is measured after the others have ended. An episode that crosses an end of that time
+//! counts by the part of its length inside. If it counted as one, every rate would be at least one episode in
+//! the measured time, however slow the barriers are.
 //!
 //! Cost: one comparison per episode, one clock reading and one histogram count per batch.
 
@@ -41,8 +43,9 @@ pub(crate) struct LeaderMeter {
 #[derive(Clone, Copy, Debug)]
 enum MeterPhase {
     WarmingUp,
-    Measuring { first: u64, start: Instant, usage: Usage, until: Instant },
-    Over { episodes: u64, start: Instant, end: Instant, used: Usage },
+    /// `head`: the part inside the measured time of the episodes that were running at its start.
+    Measuring { first: u64, head: f64, start: Instant, usage: Usage, until: Instant },
+    Over { episodes: f64, start: Instant, end: Instant, used: Usage },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,23 +86,30 @@ impl LeaderMeter {
         let (took, episodes) = (now - self.last.1, episode - self.last.0);
         let mut last = (episode, now);
         match self.phase {
-            MeterPhase::Measuring { first, start, usage, until } => {
+            MeterPhase::Measuring { first, head, start, usage, until } => {
                 self.count(took, episodes);
                 if self.iterations.map_or(now >= until, |last| episode >= last) {
                     let used = usage::of_this_process().since(usage);
                     let end = if self.is_appointed { until } else { now };
-                    self.phase = MeterPhase::Over { episodes: episode - first, start, end, used };
+                    let outside = part(episodes, now - end, took);
+                    let episodes = head + (episode - first) as f64 - outside;
+                    self.phase = MeterPhase::Over { episodes, start, end, used };
                     return NextStep::Stop;
                 }
             }
             MeterPhase::WarmingUp if now >= self.begin_at || self.iterations.is_some() => {
                 let usage = usage::of_this_process();
-                let start = if self.is_appointed { self.begin_at } else { clock::now() };
-                let until = start + Duration::from_nanos((self.seconds * 1e9) as u64);
-                self.phase = MeterPhase::Measuring { first: episode, start, usage, until };
-                last.1 = start;
+                last.1 = clock::now();
+                let start = if self.is_appointed { self.begin_at } else { last.1 };
+                let length = Duration::from_nanos((self.seconds * 1e9) as u64);
+                // before episode 1 the program got ready
+                let runs = self.is_appointed && self.last.0 > 0;
+                let head = if runs { part(episodes, length.min(now - start), took) } else { 0.0 };
+                let until = start + length;
+                self.phase = MeterPhase::Measuring { first: episode, head, start, usage, until };
                 if self.iterations.is_some_and(|last| episode >= last) {
-                    self.phase = MeterPhase::Over { episodes: 0, start, end: start, used: Usage::default() };
+                    let used = Usage::default();
+                    self.phase = MeterPhase::Over { episodes: 0.0, start, end: start, used };
                     return NextStep::Stop;
                 }
             }
@@ -131,11 +141,11 @@ impl LeaderMeter {
     pub(crate) fn measurement(&self, options: &Options, iterations: Vec<u64>, barriers: u32) -> Measurement {
         let (episodes, start, end, used) = match self.phase {
             MeterPhase::Over { episodes, start, end, used } => (episodes, start, end, used),
-            _ => (0, Instant::ZERO, Instant::ZERO, Usage::default()),
+            _ => (0.0, Instant::ZERO, Instant::ZERO, Usage::default()),
         };
         let elapsed_s = (end - start).as_nanos() as f64 / 1e9;
-        let per_s = |count: u64| if elapsed_s > 0.0 { count as f64 / elapsed_s } else { 0.0 };
-        let each = if episodes > 0 { elapsed_s * 1e9 / episodes as f64 } else { 0.0 };
+        let per_s = |count: f64| if elapsed_s > 0.0 { count / elapsed_s } else { 0.0 };
+        let each = if episodes > 0.0 { elapsed_s * 1e9 / episodes } else { 0.0 };
         let b = f64::from(barriers.max(1));
         let quantile = |q| self.histogram.quantile(q) / b;
         let (took, batch) = (self.longest.0.as_nanos() as f64, self.longest.1 as f64);
@@ -158,10 +168,10 @@ impl LeaderMeter {
             },
             barriers_per_s: per_s(episodes) * f64::from(barriers),
             iterations_per_s: per_s(episodes),
-            blocks_per_s: per_s(used.voluntary_switches),
-            preemptions_per_s: per_s(used.involuntary_switches),
+            blocks_per_s: per_s(used.voluntary_switches as f64),
+            preemptions_per_s: per_s(used.involuntary_switches as f64),
             iterations,
-            episodes,
+            episodes: episodes.round() as u64,
             elapsed_s,
             cpu_s: used.cpu.as_secs_f64(),
             start_ns: start.as_nanos(),
@@ -170,6 +180,14 @@ impl LeaderMeter {
             ..Measurement::default()
         }
     }
+}
+
+/// Returns the number of episodes that `time` holds, if `episodes` lasted `took`.
+fn part(episodes: u64, time: Duration, took: Duration) -> f64 {
+    if took == Duration::ZERO {
+        return 0.0;
+    }
+    episodes as f64 * time.min(took).as_nanos() as f64 / took.as_nanos() as f64
 }
 
 /// The measurement of one run of a workload or a peer: the JSON object written to `--result`.
@@ -208,7 +226,7 @@ pub struct Measurement {
     pub preemptions_per_s: f64,
     /// Iterations of each participant, warm-up included.
     pub iterations: Vec<u64>,
-    /// Iterations in the measured time.
+    /// Iterations in the measured time, rounded; the rates use the exact number.
     pub episodes: u64,
     pub elapsed_s: f64,
     /// Processor time of all threads in the measured time.
@@ -314,6 +332,26 @@ mod tests {
         let measured = meter.measurement(&options, vec![last], 1);
         assert_eq!((measured.start_ns, measured.end_ns), (begin, begin + 10_000_000));
         assert!(measured.ready_ns < begin);
+    }
+
+    #[test]
+    fn an_episode_that_crosses_the_ends_of_an_appointed_time_counts_by_its_part_inside() {
+        let begin = clock::now().as_nanos() + 20_000_000;
+        let options = Options { seconds: 0.01, start_at: Some(begin), ..Options::default() };
+        let mut meter = LeaderMeter::start(&options);
+        assert_eq!(meter.episode(1), NextStep::Continue);
+        let mut last = 1;
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            last += 1;
+            if meter.episode(last) == NextStep::Stop {
+                break;
+            }
+        }
+        // The measured 10 ms lie inside of the first episode, or of the first two, each of 50 ms or longer.
+        let measured = meter.measurement(&options, vec![last], 1);
+        assert!(measured.barriers_per_s > 0.0 && measured.barriers_per_s <= 20.0, "{measured:?}");
+        assert!(measured.ns_per_barrier.mean >= 50e6, "{measured:?}");
     }
 
     #[test]

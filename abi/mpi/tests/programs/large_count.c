@@ -64,6 +64,62 @@ static void constructors(void)
 	moved(type, 4);
 	MPI_Win_free(&field);
 }
+
+/* Messages and collectives whose counts are large numbers in type only. */
+static void messages(void)
+{
+	MPI_Count counts[64], ones[64];
+	MPI_Aint places[64], bytes[64];
+	MPI_Datatype types[64];
+	long out[64], in[64], sum[2], two[2] = { rank, 2 * rank };
+	MPI_Request request;
+
+	if (size > 64)
+		return;
+	for (int i = 0; i < size; i++) {
+		counts[i] = ones[i] = 1;
+		places[i] = size - 1 - i;
+		bytes[i] = (MPI_Aint)sizeof(long) * i;
+		types[i] = MPI_LONG;
+	}
+	for (int i = 0; i < 64; i++)
+		out[i] = 100 * rank + i;
+	MPI_Isend_c(out, 1, MPI_LONG, right(), 1, MPI_COMM_WORLD, &request);
+	MPI_Recv_c(in, 1, MPI_LONG, left(), 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	CHECK_EQUAL(in[0], 100 * left());
+	MPI_Sendrecv_c(out, 2, MPI_LONG, left(), 2, in, 2, MPI_LONG, right(), 2, MPI_COMM_WORLD,
+		       MPI_STATUS_IGNORE);
+	CHECK_EQUAL(in[1], 100 * right() + 1);
+	if (size > 1 && rank == 0)
+		MPI_Ssend_c(out, 1, MPI_LONG, 1, 3, MPI_COMM_WORLD);
+	if (rank == 1)
+		MPI_Recv_c(in, 1, MPI_LONG, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+
+	in[0] = rank == size - 1 ? 7 : 0;
+	MPI_Bcast_c(in, 1, MPI_LONG, size - 1, MPI_COMM_WORLD);
+	CHECK_EQUAL(in[0], 7);
+	MPI_Allreduce_c(two, sum, 2, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+	CHECK_EQUAL(sum[1], (long)size * (size - 1));
+	MPI_Reduce_scatter_c(out, in, counts, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
+	CHECK_EQUAL(in[0], 100 * (size - 1) + rank);
+	MPI_Gatherv_c(&out[1], 1, MPI_LONG, in, rank ? NULL : counts, rank ? NULL : places, MPI_LONG, 0,
+		      MPI_COMM_WORLD);
+	for (int i = 0; rank == 0 && i < size; i++)
+		CHECK_EQUAL(in[size - 1 - i], 100 * i + 1);
+	MPI_Scatterv_c(out, rank ? NULL : counts, rank ? NULL : places, MPI_LONG, in, 1, MPI_LONG, 0,
+		       MPI_COMM_WORLD);
+	CHECK_EQUAL(in[0], size - 1 - rank);
+	MPI_Allgatherv_c(out, 1, MPI_LONG, in, counts, places, MPI_LONG, MPI_COMM_WORLD);
+	CHECK_EQUAL(in[0], 100 * (size - 1));
+	MPI_Alltoallv_c(out, counts, places, MPI_LONG, in, ones, places, MPI_LONG, MPI_COMM_WORLD);
+	CHECK_EQUAL(in[size - 1], size - 1 - rank);
+	MPI_Alltoallw_c(out, counts, bytes, types, in, ones, bytes, types, MPI_COMM_WORLD);
+	CHECK_EQUAL(in[size - 1], 100 * (size - 1) + rank);
+	MPI_Ialltoall_c(out, 1, MPI_LONG, in, 1, MPI_LONG, MPI_COMM_WORLD, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	CHECK_EQUAL(in[size - 1], 100 * (size - 1) + rank);
+}
 #endif
 
 int main(int argc, char **argv)
@@ -76,6 +132,8 @@ int main(int argc, char **argv)
 	MPI_Request request;
 	MPI_Aint bytes, unit;
 
+	for (int i = 0; i < 20; i++)
+		messages();
 	for (int i = 0; i < 8; i++)
 		origin[i] = 10 * rank + i;
 	MPI_Win_allocate_c(sizeof origin, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);

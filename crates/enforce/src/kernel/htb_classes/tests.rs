@@ -31,7 +31,7 @@ fn rates_follow_the_weights_and_ceilings_the_policy() {
     assert_eq!(plan[0].leaf, None);
     let room = |bytes| Some(LeafDiscipline::Together(Room::Bytes(bytes)));
     assert_eq!(plan[1].leaf, room(150_000), "20 ms");
-    assert_eq!(plan[3].leaf, room(37_028), "two of the longest packets");
+    assert_eq!(plan[3].leaf, room(65_536), "no local connection starves");
 }
 
 #[test]
@@ -40,7 +40,8 @@ fn a_turn_and_a_queue_hold_the_longest_packet_as_it_is_charged() {
     let plan = planned(&in_cells);
     let charged = 386 * 53; // 18,514 bytes in cells of 48
     assert_eq!(plan[1].class.quantum, charged);
-    assert_eq!(plan[1].leaf, Some(LeafDiscipline::Together(Room::Bytes(2 * charged))));
+    assert_eq!(plan[1].leaf, Some(LeafDiscipline::Together(Room::Bytes(65_536))));
+    assert_eq!(room(None, ByteRate(125_000), 40_000), Room::Bytes(80_000), "two of the longest packets");
 }
 
 #[test]
