@@ -146,7 +146,7 @@ struct window {
 	void *base;
 	MPI_Aint bytes;
 	int unit, flavor, model;
-	bool no_locks, local_completion, by_messages, ask_before_unlock, noncontiguous;
+	bool no_locks, local_completion, by_messages, settle_unlocks, noncontiguous;
 	bool lock_is_held; /* lock calls return with the lock: the program loads and stores in other parts */
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
 	char granularity[24];			      /* mpi_accumulate_granularity; empty: not set */
