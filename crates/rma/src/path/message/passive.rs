@@ -242,28 +242,36 @@ impl MessageEngine {
         lock: Lock,
         completion: Completion,
     ) -> Result<(), Error> {
-        let (rank, is_empty, grant, carries) = {
+        let (rank, carries, needs_grant, sends) = {
             let mut core = self.core();
             let carries = self.carries_request(&mut core, window, target);
             let rank = core.rank;
             let peer = &core.port(window).peers[target.index()];
-            (rank, peer.queue.is_empty(), peer.grant, carries)
+            let sends = !peer.queue.is_empty();
+            let needs_grant = match peer.grant {
+                Grant::Unchecked => false,
+                // A member with a timeout may give up only this wait, not that for the answers.
+                Grant::Requested if self.wait_timeout().is_some() => true,
+                _ => sends && !carries,
+            };
+            (rank, carries, needs_grant, sends)
         };
         if target == rank {
             return Ok(());
         }
-        if carries {
-            self.await_room(window, target)?;
-        } else if !is_empty && grant != Grant::Unchecked {
+        if needs_grant {
             self.await_grant(window, target, lock)?;
         }
-        if !is_empty {
+        if carries {
+            self.await_room(window, target)?;
+        }
+        if sends {
             self.await_unlocks(Some(target))?;
         }
         let mut core = self.core();
         if carries {
             core.send_with_lock(window, target, lock, LockAfter::Held, completion)?;
-        } else if !is_empty {
+        } else if !core.port(window).peers[target.index()].queue.is_empty() {
             core.send_queue_with_proof(window, target, PacketFlags(0), completion)?;
         }
         match completion {
