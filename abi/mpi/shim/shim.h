@@ -13,7 +13,7 @@
  *	kinds.c, types.c, handles.c, statistics.c, abort.c, errors.c: handles and errors
  *	jobs.c, hints.c, attributes.c, requests.c, windows.c, synchronize.c, communicate.c: one-sided calls
  *	fortran.c: one-sided calls of Fortran
- *	host_ranks.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, tests.c: waits for messages
+ *	host_ranks.c, giving_way.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, tests.c: waits
  *	sends.c, collectives.c: sends and collectives that wait (waiting.h)
  *	tree.c, barrier.c, init.c: MPI_Barrier, MPI_Init and MPI_Finalize
  */
