@@ -86,7 +86,6 @@ fn wait_behind(
     // SAFETY: the memory outlives the window, and is read only after it was freed.
     let made = unsafe { job.create(memory.as_mut_ptr().cast(), 8, spec().completion(Completion::Local)) };
     let mut window = made?;
-    let mut epochs = 0;
     match me {
         1 => {
             window.lock(Rank(0), Lock::Exclusive, Assert::NONE)?;
@@ -99,7 +98,7 @@ fn wait_behind(
         }
         2 => {
             meet.wait();
-            epochs = if completed == Completed::ByFlush { 1 } else { EPOCHS };
+            let epochs = if completed == Completed::ByFlush { 1 } else { EPOCHS };
             for epoch in 1..=epochs {
                 let lock = if epoch.is_multiple_of(2) { Lock::Shared } else { Lock::Exclusive };
                 window.lock(Rank(0), lock, Assert::NONE)?;
