@@ -1,15 +1,16 @@
 /*
  * Calls that stay the host MPI's although ranks outnumber the processors, and whose waits give way all the
- * same. MPICH 4.2 and later call functions that a program has added (MPIX_Async_start) in each round of their
+ * same. MPICH 4.3 and 5 call functions that a program has added (MPIX_Async_start) in each round of their
  * progress. While the host waits in such a call, a function of ours sleeps there, so that the rank that the
  * host waits for gets the processor. Otherwise each step of the call may wait for the end of a slice of the
- * scheduler. Earlier MPICHs have no such functions.
+ * scheduler. The standard ABI has no such function.
  */
 #include "waiting.h"
+#include <stdio.h>
 #include <time.h>
 
-/* Numbers of MPICH's mpi.h. */
-enum { ASYNC_NOPROGRESS = 0, ASYNC_DONE = 1, STREAM_NULL = 0x3d000000 };
+/* Numbers of the mpi.h of MPICH 4.3 and 5. */
+enum { ASYNC_NOPROGRESS = 0, ASYNC_DONE = 1, STREAM_NULL = 0x3c000000 };
 /* The rounds of progress before the first sleep; a message between two running ranks takes fewer. */
 enum { ROUNDS_AWAKE = 50 };
 enum { FIRST_PAUSE = 5000, MAX_PAUSE = 200000 }; /* ns */
@@ -37,17 +38,26 @@ static int give_way(void *thing)
 	return ASYNC_NOPROGRESS;
 }
 
+static int (*add)(async_function *, void *state, int stream); /* NULL if the host cannot */
+
+static void find_host(void)
+{
+	char version[MPI_MAX_LIBRARY_VERSION_STRING];
+	int length, major, minor;
+
+	/* other MPIs with this ABI, and other versions, may have other numbers */
+	if (HOST_MPICH && !PMPI_Get_library_version(version, &length) &&
+	    sscanf(version, "MPICH Version: %d.%d", &major, &minor) == 2 &&
+	    (major == 5 || (major == 4 && minor >= 3)))
+		add = (int (*)(async_function *, void *, int))host_if_any("PMPIX_Async_start");
+}
+
 /* Called before a call of the host's that crowded ranks wait in. */
 void giving_way_begins(void)
 {
-#if HOST_MPICH
-	static int (*add)(async_function *, void *state, int stream);
-	static _Atomic bool looked_up;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	if (UNLIKELY(!atomic_load_explicit(&looked_up, memory_order_acquire))) {
-		add = (int (*)(async_function *, void *, int))host_if_any("PMPIX_Async_start");
-		atomic_store_explicit(&looked_up, true, memory_order_release);
-	}
+	pthread_once(&once, find_host);
 	if (!add)
 		return;
 	rounds = 0;
@@ -55,9 +65,6 @@ void giving_way_begins(void)
 	atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
 	if (!atomic_exchange_explicit(&added, true, memory_order_relaxed) && add(give_way, NULL, STREAM_NULL))
 		atomic_store_explicit(&added, false, memory_order_relaxed);
-#else
-	(void)give_way;
-#endif
 }
 
 /* Called after it. */
