@@ -131,7 +131,8 @@ fn operations_with_marks_of_their_own_or_of_another_window_do_not_travel_with_a_
     for inner in [marked(PacketFlags::UNLOCK), marked(ONCE), Header { window: 2, ..put }] {
         let (shared, mut others) = member();
         let mut core = shared.core();
-        send(&mut others[0], &Header { flags: ONCE, ..Header::new(PacketKind::Batch, 1) }, &inner.encode(0));
+        let batch = Header { flags: ONCE, ..Header::new(PacketKind::Batch, 1) };
+        send(&mut others[0], &batch, &inner.encode(0));
         assert_eq!(cut_off(&mut core), Some(Rank(1)), "{inner:?}");
         assert!(core.port(1).holders.is_empty(), "{inner:?}");
     }
