@@ -68,16 +68,16 @@ const BEFORE: usize = 20;
 
 /// The call that completes rank 2's operations at rank 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Completed {
-    BySettle,
-    ByFree,
-    ByFlush,
+enum CompletedBy {
+    Settle,
+    Free,
+    Flush,
 }
 
 /// Rank 1 holds the lock of rank 0's part, until rank 2 has sent operations that wait for it.
 fn wait_behind(
     mut job: Job,
-    completed: Completed,
+    completed: CompletedBy,
     meet: &Barrier,
     is_released: &AtomicBool,
 ) -> Result<(), Error> {
@@ -98,12 +98,12 @@ fn wait_behind(
         }
         2 => {
             meet.wait();
-            let epochs = if completed == Completed::ByFlush { 1 } else { EPOCHS };
+            let epochs = if completed == CompletedBy::Flush { 1 } else { EPOCHS };
             for epoch in 1..=epochs {
                 let lock = if epoch.is_multiple_of(2) { Lock::Shared } else { Lock::Exclusive };
                 window.lock(Rank(0), lock, Assert::NONE)?;
                 window.accumulate(&[1_u64], Rank(0), 0, Operation::Sum)?;
-                if completed == Completed::ByFlush {
+                if completed == CompletedBy::Flush {
                     window.flush_local(Rank(0))?;
                     meet.wait();
                     window.flush(Rank(0))?;
@@ -114,7 +114,7 @@ fn wait_behind(
                     meet.wait();
                 }
             }
-            if completed == Completed::BySettle {
+            if completed == CompletedBy::Settle {
                 window.settle()?;
                 assert!(is_released.load(Ordering::Relaxed));
             }
@@ -122,14 +122,14 @@ fn wait_behind(
         _ => {}
     }
     window.free()?;
-    let expected = if completed == Completed::ByFlush { 1 } else { EPOCHS as u64 };
+    let expected = if completed == CompletedBy::Flush { 1 } else { EPOCHS as u64 };
     job.finalize()?;
     assert!(me != 0 || memory == [expected], "{memory:?}");
     Ok(())
 }
 
 #[track_caller]
-fn waits_behind(completed: Completed) {
+fn waits_behind(completed: CompletedBy) {
     let (meet, is_released) = (Barrier::new(2), AtomicBool::new(false));
     on_all_wires(3, |job| {
         // each wire has its own jobs, which run one after the other
@@ -142,15 +142,15 @@ fn waits_behind(completed: Completed) {
 
 #[test]
 fn epochs_that_asked_for_nothing_are_settled_when_the_lock_they_wait_for_was_released() {
-    waits_behind(Completed::BySettle);
+    waits_behind(CompletedBy::Settle);
 }
 
 #[test]
 fn a_window_is_freed_after_the_epochs_that_asked_for_nothing() {
-    waits_behind(Completed::ByFree);
+    waits_behind(CompletedBy::Free);
 }
 
 #[test]
 fn a_flush_after_a_local_flush_waits_for_operations_that_wait_for_their_lock() {
-    waits_behind(Completed::ByFlush);
+    waits_behind(CompletedBy::Flush);
 }
