@@ -307,6 +307,15 @@ impl MessageEngine {
         if granted { Ok(()) } else { self.lock_now(window, target, lock) }
     }
 
+    /// Completes every operation so far at its target, and every unlock: after the last barrier of a window
+    /// that is freed, its members know it no more.
+    pub(crate) fn complete_before_free(&self, window: u32) -> Result<(), Error> {
+        for peer in &mut self.core().port(window).peers {
+            peer.unacknowledged |= std::mem::take(&mut peer.unasked_unlock);
+        }
+        self.complete_everywhere(window)
+    }
+
     /// Completes every operation so far at its target.
     pub(crate) fn complete_everywhere(&self, window: u32) -> Result<(), Error> {
         let (rank, size) = {
@@ -461,6 +470,7 @@ impl EngineState {
         peer.grant = Grant::Idle;
         let proof = if peer.queue.is_empty() {
             let asks = completion == Completion::Remote && std::mem::take(&mut peer.unacknowledged);
+            peer.unasked_unlock |= !asks;
             let proof = if asks {
                 Proof::Acknowledgement(self.next_acknowledgement(window, target))
             } else {

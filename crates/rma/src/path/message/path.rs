@@ -224,7 +224,7 @@ impl MessagePath {
     }
 
     pub(crate) fn free(&mut self) -> Result<(), Error> {
-        self.shared.complete_everywhere(self.number)?;
+        self.shared.complete_before_free(self.number)?;
         self.shared.barrier(self.number)?;
         let mut core = self.shared.core();
         core.forget_unlocks(self.number);

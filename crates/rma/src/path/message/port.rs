@@ -121,6 +121,9 @@ pub(crate) struct TargetState {
     /// The number of epochs, since the last flush, whose operations travelled with their lock request and
     /// asked for no acknowledgement.
     pub(crate) unasked_requests: usize,
+    /// Whether an unlock without operations was sent that asked for no acknowledgement. It has to arrive
+    /// before the window is freed.
+    pub(crate) unasked_unlock: bool,
     /// The acknowledgement that this member owes the peer. The peer does not wait for it yet.
     pub(crate) owed: Option<u32>,
 }
@@ -177,6 +180,7 @@ impl WindowPort {
             refusable: 0,
             unacknowledged: false,
             unasked_requests: 0,
+            unasked_unlock: false,
             owed: None,
         };
         Self {
