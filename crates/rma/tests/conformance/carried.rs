@@ -1,5 +1,5 @@
-//! Operations that travel with their lock request wait at the target for the lock, and no acknowledgement comes
-//! before they are done.
+//! Operations that travel with their lock request wait at the target for the lock, and no acknowledgement
+//! comes before they are done.
 
 use crate::paths::together;
 use crate::{shared, watch, wires};

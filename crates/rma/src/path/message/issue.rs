@@ -105,8 +105,8 @@ impl EngineState {
             }
     }
 
-    /// Sends operations that fit into one packet ([`fits_request`](Self::fits_request)); `marks` and `tag` are
-    /// those of all of them.
+    /// Sends operations that fit into one packet ([`fits_request`](Self::fits_request)); `marks` and `tag`
+    /// are those of all of them.
     pub(super) fn send_together(
         &mut self,
         window: u32,

@@ -13,10 +13,10 @@
 //! lock, and the grant acknowledges the operations.
 //!
 //! If there is a get, it is moved to the end, and unlock and flush wait for its answer. Without a get unlock
-//! waits for an acknowledgement if the lock is shared. If it is exclusive and was granted before, unlock waits
-//! for nothing: no other rank gets the lock before the operations are complete. But a rank that needs no lock
-//! could overtake them. So unlock requests the acknowledgement, and this member waits for it before the next
-//! call from which other members could learn of the unlock (`unlocks.rs`).
+//! waits for an acknowledgement if the lock is shared. If it is exclusive and was granted before, unlock
+//! waits for nothing: no other rank gets the lock before the operations are complete. But a rank that needs
+//! no lock could overtake them. So unlock requests the acknowledgement, and this member waits for it before
+//! the next call from which other members could learn of the unlock (`unlocks.rs`).
 //!
 //! [`Completion::Local`] requests no acknowledgement and waits for no lock. So several epochs of one origin
 //! may wait at a target; from [`MAX_UNASKED_REQUESTS`] on the origin waits for them.
