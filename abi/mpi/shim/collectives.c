@@ -106,7 +106,8 @@ static bool is_sample(struct comm_record *record)
 
 /* A call that is not served although its ranks are crowded. */
 #define LEFT(name, why, call)                                                                                \
-	(UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_left, call, why) : (call))
+	(UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_left, GIVING_WAY(call), why) :              \
+				   GIVING_WAY(call))
 
 /* The number of counted calls after which the host adds in another order. */
 enum { HOST_CALLS_TO_CHANGE = 5 };
@@ -142,9 +143,9 @@ static int make_up(struct comm_record *record, unisono_mpi_wait_call call, MPI_C
 		return code;
 	for (; !code && count->missed && count->made_up < HOST_CALLS_TO_CHANGE; count->made_up++) {
 		count->missed--;
-		code = call == UNISONO_MPI_WAIT_CALL_ALLREDUCE
-			       ? PMPI_Allreduce(&nothing, &all, 1, MPI_INT, MPI_SUM, comm)
-			       : PMPI_Bcast(&nothing, 1, MPI_INT, 0, comm);
+		code = GIVING_WAY(call == UNISONO_MPI_WAIT_CALL_ALLREDUCE
+					  ? PMPI_Allreduce(&nothing, &all, 1, MPI_INT, MPI_SUM, comm)
+					  : PMPI_Bcast(&nothing, 1, MPI_INT, 0, comm));
 	}
 	count->missed = 0;
 	return code;

@@ -198,7 +198,7 @@ static int find_group(const struct order *order, int first, int second, MPI_Comm
 		else
 			in.narrow[i] = (float)own;
 	}
-	code = PMPI_Allreduce(&in, &out, order->count, order->type, MPI_SUM, comm);
+	code = GIVING_WAY(PMPI_Allreduce(&in, &out, order->count, order->type, MPI_SUM, comm));
 	if (code)
 		return code;
 	for (int i = 0; i < order->count; i++) {
@@ -300,7 +300,7 @@ static int compare_bits(const struct order *order, MPI_Comm comm, int *same)
 		else
 			in.narrow[i] = (float)number;
 	}
-	code = PMPI_Allreduce(&in, &hosts, order->count, order->type, MPI_SUM, comm);
+	code = GIVING_WAY(PMPI_Allreduce(&in, &hosts, order->count, order->type, MPI_SUM, comm));
 	if (!code)
 		code = reduce(UNISONO_MPI_WAIT_CALL_OWN, order, &in, &ours, MPI_SUM, comm, &reduced);
 	*same = reduced && memcmp(&ours, &hosts, sizeof ours) == 0;

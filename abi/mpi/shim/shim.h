@@ -13,7 +13,7 @@
  *	kinds.c, types.c, handles.c, statistics.c, abort.c, errors.c: handles and errors
  *	jobs.c, hints.c, attributes.c, requests.c, windows.c, synchronize.c, communicate.c: one-sided calls
  *	fortran.c: one-sided calls of Fortran
- *	host_ranks.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, tests.c: waits for messages
+ *	host_ranks.c, giving_way.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, tests.c: waits
  *	sends.c, collectives.c: sends and collectives that wait (waiting.h)
  *	tree.c, barrier.c, init.c: MPI_Barrier, MPI_Init and MPI_Finalize
  */
@@ -146,7 +146,7 @@ struct window {
 	void *base;
 	MPI_Aint bytes;
 	int unit, flavor, model;
-	bool no_locks, local_completion, by_messages, ask_before_unlock, noncontiguous;
+	bool no_locks, local_completion, by_messages, settle_unlocks, noncontiguous;
 	bool lock_is_held; /* lock calls return with the lock: the program loads and stores in other parts */
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
 	char granularity[24];			      /* mpi_accumulate_granularity; empty: not set */

@@ -214,16 +214,17 @@ BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
 }
 
 /*
- * With messages, the engine sends no acknowledgment under an exclusive lock, because no other rank can read
- * the target's memory before the operations are complete. The target itself can: in the unified model, a
- * barrier is enough to read its own memory. So ask the target before unlocking.
+ * With messages, the engine returns from an exclusive unlock before the target has done the operations,
+ * because no rank that locks later can come before them. The target's own loads need no lock: in the unified
+ * model, a barrier is enough to read its own memory. The engine cannot see the host's messages, so it settles
+ * before this call returns. Operations that travelled with their lock request are settled already.
  */
 BOTH(int, Win_unlock, (int rank, MPI_Win win))
 {
 	TO_HOST(Win_unlock, win, (rank, win));
 	static const char call[] = "MPI_Win_unlock";
 	struct window *window = window_of(win);
-	unisono_status flushed = UNISONO_STATUS_OK, status;
+	unisono_status settled = UNISONO_STATUS_OK, status;
 	char words[256];
 	int code = MPI_SUCCESS;
 
@@ -231,22 +232,22 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 		return no_window(call);
 	if (rank == MPI_PROC_NULL)
 		return MPI_SUCCESS;
-	if (window->ask_before_unlock)
-		do {
-			enter(window);
-			flushed = unisono_window_flush(window->core, rank);
-		} while (leave_to_repeat(window, flushed));
-	if (UNLIKELY(flushed)) {
-		/* the epoch ends even if the target refused an operation; report the first error */
-		code = code_of_status(flushed);
-		snprintf(words, sizeof words, "%s", unisono_error_text());
-	}
 	do {
 		enter(window);
 		status = unisono_window_unlock(window->core, rank);
 	} while (leave_to_repeat(window, status));
+	if (UNLIKELY(status)) {
+		/* the epoch ends even if the target refused an operation; report the first error */
+		code = code_of_status(status);
+		snprintf(words, sizeof words, "%s", unisono_error_text());
+	}
+	if (window->settle_unlocks)
+		do {
+			enter(window);
+			settled = unisono_window_settle(window->core);
+		} while (leave_to_repeat(window, settled));
 	operations_of_epoch_ended(window, rank);
-	return UNLIKELY(code) ? window_error(window, call, code, words) : window_result(window, call, status);
+	return UNLIKELY(code) ? window_error(window, call, code, words) : window_result(window, call, settled);
 }
 
 BOTH(int, Win_lock_all, (int assert, MPI_Win win))

@@ -157,6 +157,17 @@ void ring_all(void);
 /* Longer collectives were not measured, so they stay the host's. */
 enum { MAX_COLLECTIVE_BYTES = 1024 };
 
+/* giving_way.c: a call of the host's that crowded ranks wait in */
+void giving_way_begins(void);
+void giving_way_ends(void);
+#define GIVING_WAY(call)                                                                                     \
+	({                                                                                                   \
+		giving_way_begins();                                                                         \
+		int given_way_ = (call);                                                                     \
+		giving_way_ends();                                                                           \
+		given_way_;                                                                                  \
+	})
+
 /* host_ranks.c: waits for a collective whose start returned `code`. */
 int finish_collective(unisono_mpi_wait_call call, int code, struct polled_request *request);
 

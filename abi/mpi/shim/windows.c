@@ -103,7 +103,7 @@ static int finish(const char *call, MPI_Comm comm, struct window *window, unison
 		return comm_error(comm, call, code, status ? unisono_error_text() : "too many windows");
 	}
 	window->by_messages = !unisono_mpi_window_is_direct(window->core);
-	window->ask_before_unlock = window->by_messages && !window->local_completion;
+	window->settle_unlocks = window->by_messages && !window->local_completion;
 	window->lock_is_held = window->flavor == MPI_WIN_FLAVOR_SHARED;
 	window_set_slice(window);
 	if (!window->no_locks)

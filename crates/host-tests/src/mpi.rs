@@ -31,6 +31,7 @@ pub const PROGRAMS: &[&str] = &[
     "fence.c",
     "pscw.c",
     "locks.c",
+    "lock_epochs.c",
     "shared_locks.c",
     "crosswise.c",
     "datatypes.c",

@@ -18,6 +18,7 @@ const PROGRAMS: &[&str] = &[
     "fence.c",
     "pscw.c",
     "locks.c",
+    "lock_epochs.c",
     "datatypes.c",
     "errors.c",
     "edges.c",

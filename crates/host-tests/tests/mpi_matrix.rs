@@ -205,6 +205,17 @@ fn sums_have_the_bits_of_mpich_5_alone_whichever_calls_precede_them() -> TestOut
     Ok(())
 }
 
+/// A call that is not served makes progress in MPICH, where Unisono's function sleeps.
+fn calls_that_stay_mpich_5s_give_way_to_the_ranks_they_wait_for() -> TestOutcome {
+    require::nightly(PART)?;
+    let place = MpiEnvironment::install(&[MPICH])?;
+    let built = compiled(&place, "gives_way.c", "");
+    let ranks = 2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let output = with_preload(place.launcher(ranks), &[built.as_os_str(), "sleeps".as_ref()]).output();
+    verdict("gives_way", &output.expect("it was installed")).expect("ranks sleep while they wait");
+    Ok(())
+}
+
 /// Runs a program that is widely used: Intel's benchmark of windows, on Intel's MPI.
 fn intels_benchmark_of_windows_is_served() -> TestOutcome {
     require::nightly(PART)?;
@@ -228,4 +239,5 @@ host_tests![needs Machine;
     a_window_of_a_devices_memory_is_left_to_the_programs_mpi within 300,
     intels_benchmark_of_windows_is_served within 300,
     sums_have_the_bits_of_mpich_5_alone_whichever_calls_precede_them within 300,
+    calls_that_stay_mpich_5s_give_way_to_the_ranks_they_wait_for within 300,
 ];

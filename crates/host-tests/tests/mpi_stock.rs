@@ -32,6 +32,7 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
     ("fence.c", None, None),
     ("pscw.c", None, None),
     ("locks.c", Some(ROUNDING), None),
+    ("lock_epochs.c", None, None),
     ("shared_locks.c", None, None),
     ("crosswise.c", None, Some("4.1.4 does not end")),
     ("datatypes.c", None, Some("4.1.4 refuses absolute addresses in target types")),

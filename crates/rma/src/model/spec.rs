@@ -36,7 +36,8 @@ pub enum Completion {
     Remote,
     /// Complete at the origin only: neither unlock nor a later call waits for the target (the paper's future
     /// work). Operations are complete at the target after the next flush there, `Window::settle` or
-    /// `Window::free`.
+    /// `Window::free`. They may wait there for their lock; a shared lock that this rank requests while it
+    /// holds another goes before them.
     Local,
 }
 

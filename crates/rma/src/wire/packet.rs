@@ -17,7 +17,7 @@
 //! with its header, padded to eight bytes.
 
 use crate::model::coded;
-use crate::model::{Element, Operation, Verb};
+use crate::model::{Element, Lock, Operation, Verb};
 
 pub const HEADER: usize = 48;
 
@@ -68,7 +68,8 @@ coded! {
         Flush = 16 "flush",
         /// An arrival at a barrier or a contribution to an exchange; `tag` numbers it, `extra` is its round.
         Collect = 17 "collect",
-        /// Several packets, one after the other, each padded to eight bytes.
+        /// Several packets, one after the other, each padded to eight bytes. With a lock request all of them
+        /// are operations on this window; the flags and the tag are those of the whole batch.
         Batch = 18 "batch",
         /// A request of the receiver was refused: `tag` names it, `extra` is the reason, the payload is text.
         Refused = 19 "refused",
@@ -99,9 +100,10 @@ impl PacketFlags {
     pub const UNLOCK: Self = Self(2);
     /// The origin waits, or will wait, for [`PacketKind::Complete`].
     pub const ACKNOWLEDGE: Self = Self(4);
-    /// The operation carries a request for a shared lock.
+    /// The operation, or the batch, carries a request for a shared lock: it is done when the lock is granted.
+    /// Without [`Self::UNLOCK`] the origin has the lock afterwards.
     pub const LOCK_SHARED: Self = Self(8);
-    /// The operation carries a request for an exclusive lock.
+    /// As [`Self::LOCK_SHARED`], for an exclusive lock.
     pub const LOCK_EXCLUSIVE: Self = Self(16);
     /// The operation belongs to an access epoch of fence. Without this flag and without a lock, it belongs to
     /// an access epoch of start.
@@ -119,6 +121,17 @@ impl PacketFlags {
     #[must_use]
     pub const fn with(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
+    }
+
+    /// Returns the lock that the operations request.
+    pub const fn lock(self) -> Option<Lock> {
+        if self.has(Self::LOCK_EXCLUSIVE) {
+            Some(Lock::Exclusive)
+        } else if self.has(Self::LOCK_SHARED) {
+            Some(Lock::Shared)
+        } else {
+            None
+        }
     }
 }
 

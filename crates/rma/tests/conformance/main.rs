@@ -4,6 +4,7 @@
 #![cfg(not(loom))]
 
 mod atomicity;
+mod carried;
 mod counts;
 mod crosswise;
 mod direct_access;

@@ -272,37 +272,102 @@ fn one_short_operation_is_one_message_with_its_lock_and_one_answer() {
 }
 
 #[test]
-fn the_last_operation_releases_the_lock_and_a_get_goes_last_so_that_nothing_is_acknowledged() {
+fn several_short_operations_are_one_message_with_their_lock_and_one_answer() {
+    let puts = |window: &mut Window| (0..2).try_for_each(|place| window.put(&[1_u64], Rank(1), place));
+    let mixed = |window: &mut Window| {
+        let _pending = window.get::<u64>(1, Rank(1), 8)?;
+        puts(window)
+    };
+    let plain = |kind| (kind, PacketFlags(0));
+    for (lock, request) in
+        [(Lock::Shared, PacketFlags::LOCK_SHARED), (Lock::Exclusive, PacketFlags::LOCK_EXCLUSIVE)]
+    {
+        let marks = request.with(PacketFlags::LAST).with(PacketFlags::UNLOCK);
+        let [zero, one] = passive(deferred(), lock, puts);
+        assert_eq!(kinds(&zero), [PacketKind::Batch]);
+        assert_eq!(zero[0].flags, marks.with(PacketFlags::ACKNOWLEDGE));
+        assert_eq!(zero[0].members, [plain(PacketKind::Put), plain(PacketKind::Put)]);
+        assert_eq!(kinds(&one), [PacketKind::Complete]);
+        // a get goes last, so that its answer is enough
+        let [zero, one] = passive(deferred(), lock, mixed);
+        assert_eq!((kinds(&zero), zero[0].flags), (vec![PacketKind::Batch], marks));
+        assert_eq!(zero[0].members, [PacketKind::Put, PacketKind::Put, PacketKind::Get].map(plain));
+        assert_eq!(kinds(&one), [PacketKind::Data]);
+        // With local completion the epoch requests no acknowledgement; `settle` does, once.
+        let [zero, one] = passive(deferred().completion(Completion::Local), lock, puts);
+        assert_eq!(kinds(&zero), [PacketKind::Batch, PacketKind::Flush]);
+        assert_eq!(zero[0].flags, marks);
+        assert_eq!(kinds(&one), [PacketKind::Complete]);
+    }
+}
+
+/// More than travels with a lock request.
+static LONG: [u64; 4096] = [7; 4096];
+
+#[test]
+fn the_last_of_longer_operations_releases_the_lock_and_a_get_goes_last_so_that_nothing_is_acknowledged() {
     for lock in [Lock::Shared, Lock::Exclusive] {
         let [zero, one] = passive(deferred(), lock, |window| {
             let _pending = window.get::<u64>(1, Rank(1), 8)?;
-            window.put(&[1_u64], Rank(1), 0)?;
+            window.put_static(&LONG, Rank(1), 0)?;
             window.put(&[1_u64], Rank(1), 1)
         });
-        assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch]);
+        assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Put, PacketKind::Batch]);
         let (plain, marks) = (PacketFlags(0), PacketFlags::LAST.with(PacketFlags::UNLOCK));
-        assert_eq!(
-            zero[1].members,
-            [(PacketKind::Put, plain), (PacketKind::Put, plain), (PacketKind::Get, marks)]
-        );
+        assert_eq!(zero[2].members, [(PacketKind::Put, plain), (PacketKind::Get, marks)]);
         assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Data]);
     }
 }
 
 #[test]
-fn several_operations_without_a_get_are_acknowledged_once_and_not_at_all_if_that_was_given_up() {
-    let puts = |window: &mut Window| (0..2).try_for_each(|place| window.put(&[1_u64], Rank(1), place));
+fn longer_operations_without_a_get_are_acknowledged_once_and_not_at_all_if_that_was_given_up() {
+    let puts = |window: &mut Window| {
+        window.put_static(&LONG, Rank(1), 0)?;
+        window.put(&[1_u64], Rank(1), 1)
+    };
     for lock in [Lock::Shared, Lock::Exclusive] {
         let [zero, one] = passive(deferred(), lock, puts);
-        assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch]);
-        assert!(zero[1].members[1].1.has(PacketFlags::UNLOCK.with(PacketFlags::ACKNOWLEDGE)), "{zero:?}");
+        assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Put, PacketKind::Put]);
+        assert!(zero[2].flags.has(PacketFlags::UNLOCK.with(PacketFlags::ACKNOWLEDGE)), "{zero:?}");
         assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
         // With local completion the epoch requests no acknowledgement; `settle` does, once.
         let [zero, one] = passive(deferred().completion(Completion::Local), lock, puts);
-        assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch, PacketKind::Flush]);
-        assert_eq!(zero[1].members[1].1, PacketFlags::LAST.with(PacketFlags::UNLOCK));
+        assert_eq!(
+            kinds(&zero),
+            [PacketKind::LockRequest, PacketKind::Put, PacketKind::Put, PacketKind::Flush]
+        );
+        assert_eq!(zero[2].flags, PacketFlags::LAST.with(PacketFlags::UNLOCK));
         assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
     }
+}
+
+#[test]
+fn operations_that_a_flush_sends_with_their_lock_are_acknowledged_by_the_grant() {
+    let [zero, one] = passive(deferred(), Lock::Exclusive, |window| {
+        window.put(&[1_u64], Rank(1), 0)?;
+        window.put(&[1_u64], Rank(1), 1)?;
+        window.flush(Rank(1))
+    });
+    assert_eq!(kinds(&zero), [PacketKind::Batch, PacketKind::Unlock]);
+    assert_eq!(zero[0].flags, PacketFlags::LOCK_EXCLUSIVE.with(PacketFlags::ACKNOWLEDGE));
+    assert_eq!((kinds(&one), one[0].flags), (vec![PacketKind::LockGranted], PacketFlags::ACKNOWLEDGE));
+}
+
+#[test]
+fn the_end_of_lock_all_sends_to_all_targets_before_it_waits_for_any() {
+    let sent = sent((3, deferred()), |window, rank| {
+        if rank == Rank(0) {
+            window.lock_all(Assert::NONE)?;
+            window.put(&[1_u64], Rank(1), 0)?;
+            window.put_static(&LONG, Rank(2), 0)?;
+            window.unlock_all()?;
+        }
+        Ok(())
+    });
+    assert_eq!(kinds(&sent[0]), [PacketKind::LockRequest, PacketKind::Put, PacketKind::Put]);
+    assert_eq!([sent[0][0].to, sent[0][1].to, sent[0][2].to], [Rank(2), Rank(1), Rank(2)]);
+    assert_eq!(kinds(&sent[1]), [PacketKind::Complete]);
+    assert_eq!(kinds(&sent[2]), [PacketKind::LockGranted, PacketKind::Complete]);
 }
 
 #[test]
@@ -325,12 +390,12 @@ fn a_lock_without_operations_and_a_promise_that_nobody_conflicts_send_nothing_fo
         }
         Ok(())
     });
-    assert_eq!(kinds(&sent[0]), [PacketKind::Put, PacketKind::Flush]);
+    assert_eq!((kinds(&sent[0]), sent[0][0].flags), (vec![PacketKind::Put], PacketFlags::ACKNOWLEDGE));
     assert_eq!(kinds(&sent[1]), [PacketKind::Complete]);
 }
 
 #[test]
-fn a_local_flush_of_puts_asks_for_nothing_and_a_flush_once() {
+fn a_local_flush_of_puts_asks_for_nothing_but_the_lock_and_a_flush_once() {
     let [zero, one] = passive(deferred(), Lock::Shared, |window| {
         window.put(&[1_u64], Rank(1), 0)?;
         window.flush_local(Rank(1))?;
@@ -338,10 +403,8 @@ fn a_local_flush_of_puts_asks_for_nothing_and_a_flush_once() {
         window.flush(Rank(1))?;
         window.flush(Rank(1))
     });
-    assert_eq!(
-        kinds(&zero),
-        [PacketKind::LockRequest, PacketKind::Put, PacketKind::Put, PacketKind::Flush, PacketKind::Unlock]
-    );
+    assert_eq!(kinds(&zero), [PacketKind::Put, PacketKind::Put, PacketKind::Unlock]);
+    assert_eq!([zero[0].flags, zero[1].flags], [PacketFlags::LOCK_SHARED, PacketFlags::ACKNOWLEDGE]);
     assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
 }
 
@@ -372,7 +435,6 @@ fn a_layout_is_described_once_and_referred_to_from_then_on() {
 
 #[test]
 fn long_data_goes_in_pieces_beside_batches_of_what_is_short() {
-    static LONG: [u64; 4096] = [7; 4096];
     let [zero, _] = passive(deferred(), Lock::Shared, |window| {
         for place in 0..100 {
             window.put(&[1_u64], Rank(1), place)?;

@@ -1,8 +1,8 @@
 //! Exclusive unlocks over messages return before their target has applied the operations: no rank may notice
 //! that.
 //!
-//! Rank 0 locks rank 1 exclusively, puts twice (a single put is acknowledged in any case) and unlocks. Rank 2
-//! learns of the unlock by rank 0's next call, and puts to the same places without a lock. Rank 2's values
+//! Rank 0 holds rank 1's lock exclusively, puts twice and unlocks. (Puts that travel with their lock request
+//! are acknowledged in any case.) Rank 2 learns of the unlock by rank 0's next call, and puts to the same places without a lock. Rank 2's values
 //! have to stay.
 
 use crate::{watch, wires};
@@ -45,6 +45,7 @@ fn member(
     match me.0 {
         0 => {
             window.lock(Rank(1), Lock::Exclusive, Assert::NONE)?;
+            window.hold(Rank(1))?;
             put(&mut window, 10)?;
             window.unlock(Rank(1))?;
             match word {

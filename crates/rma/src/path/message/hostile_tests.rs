@@ -1,6 +1,8 @@
 //! Tests with packets of a peer that break the protocol. They must neither change other members' answers nor
 //! fill this member's memory.
 
+use super::issue::MAX_CARRIED;
+use super::passive::MAX_UNASKED_REQUESTS;
 use super::port::AwaitedAnswer;
 use super::serve::NO_MEMORY;
 use super::{EngineState, Memory, MessageEngine, WindowPort};
@@ -8,7 +10,7 @@ use crate::memory::op::Back;
 use crate::model::{Element, Rank, Sink};
 use crate::wire::Transport;
 use crate::wire::loopback::Loopback;
-use crate::wire::packet::{Header, PacketKind};
+use crate::wire::packet::{Header, PacketFlags, PacketKind};
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -118,4 +120,52 @@ fn a_window_that_all_have_freed_is_forgotten() {
     assert!(core.collected.is_empty());
     send(&mut others[0], &Header { tag: 1, ..Header::new(PacketKind::Collect, 1) }, &[]);
     assert_eq!(cut_off(&mut core), Some(Rank(1)));
+}
+
+const ONCE: PacketFlags = PacketFlags::LOCK_SHARED.with(PacketFlags::UNLOCK);
+
+#[test]
+fn operations_with_marks_of_their_own_or_of_another_window_do_not_travel_with_a_lock_request() {
+    let put = Header::new(PacketKind::Put, 1);
+    let marked = |flags| Header { flags, ..put };
+    for inner in [marked(PacketFlags::UNLOCK), marked(ONCE), Header { window: 2, ..put }] {
+        let (shared, mut others) = member();
+        let mut core = shared.core();
+        let batch = Header { flags: ONCE, ..Header::new(PacketKind::Batch, 1) };
+        send(&mut others[0], &batch, &inner.encode(0));
+        assert_eq!(cut_off(&mut core), Some(Rank(1)), "{inner:?}");
+        assert!(core.port(1).holders.is_empty(), "{inner:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_keeps_a_lock_after_its_operations_cannot_request_it_again() {
+    let (shared, mut others) = member();
+    let mut core = shared.core();
+    let request = Header { flags: PacketFlags::LOCK_SHARED, ..Header::new(PacketKind::Put, 1) };
+    send(&mut others[0], &request, &[]);
+    assert_eq!(cut_off(&mut core), None);
+    assert_eq!(core.port(1).holders, [Rank(1)]);
+    send(&mut others[0], &request, &[]);
+    assert_eq!(cut_off(&mut core), Some(Rank(1)));
+}
+
+#[test]
+fn what_waits_for_a_lock_is_bounded() {
+    let (shared, mut others) = member();
+    let mut core = shared.core();
+    let request = Header { flags: ONCE, ..Header::new(PacketKind::Put, 1) };
+    send(&mut others[1], &Header { extra: 2, ..Header::new(PacketKind::LockRequest, 1) }, &[]);
+    assert_eq!(cut_off(&mut core), None);
+    for _ in 0..=MAX_UNASKED_REQUESTS {
+        send(&mut others[0], &request, &[]);
+    }
+    assert_eq!(cut_off(&mut core), None);
+    send(&mut others[0], &request, &[]);
+    assert_eq!(cut_off(&mut core), Some(Rank(1)));
+    assert_eq!(core.port(1).lock_queue.len(), MAX_UNASKED_REQUESTS + 1);
+
+    let (shared, mut others) = member();
+    send(&mut others[0], &request, &[0; MAX_CARRIED + 1]);
+    assert_eq!(cut_off(&mut shared.core()), Some(Rank(1)));
 }

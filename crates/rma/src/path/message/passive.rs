@@ -1,18 +1,25 @@
 //! Lock-unlock and flush: an origin requests the lock when it needs it, and the last operation releases it.
 //!
 //! ```text
-//!   one short operation           several                        naive
+//!   short operations              longer ones                    naive
 //!   lock    (nothing)             (nothing)                      request, wait for the grant
 //!   put     queue                 queue                          send
-//!   unlock  [put|LOCK|UNLOCK]     request, wait for the grant    [unlock|ACK]
+//!   unlock  [puts|LOCK|UNLOCK]    request, wait for the grant    [unlock|ACK]
 //!           wait: done            ops, the last |UNLOCK          wait: done
 //!                                 wait: as below
 //! ```
-//! If there is a get, it is moved to the end, and unlock waits for its answer. Without a get unlock waits for
-//! an acknowledgement if the lock is shared. If it is exclusive, unlock waits for nothing: no other rank gets
-//! the lock before the operations are complete. But a rank that needs no lock could overtake them. So unlock
-//! requests the acknowledgement, and this member waits for it before the next call from which other
-//! members could learn of the unlock (`unlocks.rs`). [`Completion::Local`] never requests one.
+//! Operations that fit into one packet travel with their lock request. The target keeps the packet until it
+//! can grant the lock, does the operations, and releases the lock. If a flush sent them, the origin keeps the
+//! lock, and the grant acknowledges the operations.
+//!
+//! If there is a get, it is moved to the end, and unlock and flush wait for its answer. Without a get unlock
+//! waits for an acknowledgement if the lock is shared. If it is exclusive and was granted before, unlock
+//! waits for nothing: no other rank gets the lock before the operations are complete. But a rank that needs
+//! no lock could overtake them. So unlock requests the acknowledgement, and this member waits for it before
+//! the next call from which other members could learn of the unlock (`unlocks.rs`).
+//!
+//! [`Completion::Local`] requests no acknowledgement and waits for no lock. So several epochs of one origin
+//! may wait at a target; from [`MAX_UNASKED_REQUESTS`] on the origin waits for them.
 //!
 //! A target grants requests in their order, so that an exclusive request does not starve. There is one
 //! exception: a rank that holds other locks and requests one more, shared, goes before waiting requests,
@@ -20,15 +27,55 @@
 //! circle: two ranks in lock_all that lock two targets in opposite orders, and two others that request these
 //! targets exclusively.
 //!
-//! Cost: 2 messages for a single short operation; for several operations, 2 messages and the messages of the
-//! operations, and 1 more without a get. Reference: the paper, sections 4.3 and 6.
+//! Cost: 2 messages for operations that travel with the request; for others 2 messages, the messages of
+//! the operations, and 1 more without a get. Reference: the paper, sections 4.3 and 6.
 
-use super::issue::SHORT;
 use super::port::{Grant, LockRequest, LockRequester};
 use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
 use crate::model::{Completion, Error, Lock, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
+
+/// The number of lock requests with operations that an origin sends to a target without asking for an
+/// acknowledgement. It bounds the memory of a target whose lock is held; one round trip in 32 epochs costs
+/// little. Chosen, not measured.
+pub(super) const MAX_UNASKED_REQUESTS: usize = 32;
+
+/// What shows the origin that the operations of a queue are complete at the target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// The answer of the last operation.
+    Answer,
+    /// The acknowledgement with this tag.
+    Acknowledgement(u32),
+    /// Nothing, before a flush asks.
+    Missing,
+}
+
+impl Proof {
+    /// Returns the mark and the tag of the last operation.
+    const fn mark(self) -> (PacketFlags, u32) {
+        match self {
+            Self::Acknowledgement(tag) => (PacketFlags::ACKNOWLEDGE, tag),
+            Self::Answer | Self::Missing => (PacketFlags(0), 0),
+        }
+    }
+}
+
+/// The lock after the operations that travel with its request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LockAfter {
+    Released,
+    Held,
+}
+
+/// What an unlock waits for after it has sent the operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnlockWait {
+    Nothing,
+    Answers,
+    AnswersAndAcknowledgements,
+}
 
 impl MessageEngine {
     /// Requests the lock of this member's own part, or in the naive form of any part, and waits for it.
@@ -51,18 +98,43 @@ impl MessageEngine {
         self.core().port(window).peers[target.index()].grant = Grant::Unchecked;
     }
 
-    pub(crate) fn unlock(
+    /// Requests the locks that the operations in the queues need and cannot carry themselves. For the end of
+    /// lock_all, where this member holds its own part's lock, so that its requests go first.
+    pub(super) fn request_locks(&self, window: u32) -> Result<(), Error> {
+        let mut core = self.core();
+        for target in (0..core.size).map(Rank::at) {
+            if !core.port(window).peers[target.index()].queue.is_empty()
+                && !self.carries_request(&mut core, window, target)
+            {
+                core.request_lock(window, target, Lock::Shared)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the operations in the queue carry the lock request. Those of a member with a timeout do not:
+    /// it may give up its wait for the lock, and must not send them twice.
+    fn carries_request(&self, core: &mut EngineState, window: u32, target: Rank) -> bool {
+        core.port(window).peers[target.index()].grant == Grant::Idle
+            && self.wait_timeout().is_none()
+            && core.fits_request(window, target)
+    }
+
+    /// Sends the operations so that the target releases the lock after them; waits for the lock if that takes
+    /// a request of its own. [`end_unlock`](Self::end_unlock) waits for the rest.
+    pub(super) fn begin_unlock(
         &self,
         window: u32,
         target: Rank,
         lock: Lock,
         completion: Completion,
-    ) -> Result<(), Error> {
-        let (rank, grant, queued) = {
+    ) -> Result<UnlockWait, Error> {
+        let (rank, grant, is_empty, carries) = {
             let mut core = self.core();
+            let carries = self.carries_request(&mut core, window, target);
             let rank = core.rank;
             let peer = &core.port(window).peers[target.index()];
-            (rank, peer.grant, peer.queue.len())
+            (rank, peer.grant, peer.queue.is_empty(), carries)
         };
         if target == rank {
             // Once the lock is released, other members may read data that this member has stored in its own
@@ -74,38 +146,49 @@ impl MessageEngine {
                 core.port(window).held -= 1;
                 core.release_lock(rank, window).map_err(Error::Type)?;
             }
-            return Ok(());
+            return Ok(UnlockWait::Nothing);
         }
         if grant == Grant::Unchecked {
             self.flush_queue(window, target, lock, completion)?;
             self.core().port(window).peers[target.index()].grant = Grant::Idle;
-            return self.settle(window, target);
+            return Ok(UnlockWait::AnswersAndAcknowledgements);
         }
-        if grant == Grant::Idle && queued == 0 {
-            return Ok(());
+        if grant == Grant::Idle && is_empty {
+            return Ok(UnlockWait::Nothing);
         }
-        // A member with a timeout may give up its wait for the lock. It requests the lock alone, because it
-        // must not send the operation twice.
-        let single = grant == Grant::Idle
-            && queued == 1
-            && self.wait_timeout().is_none()
-            && self.core().fits_lock(window, target);
-        if !single {
+        if carries {
+            self.await_room(window, target)?;
+        } else {
             self.await_grant(window, target, lock)?;
         }
         self.await_unlocks(Some(target))?;
         let mut core = self.core();
-        if single {
-            core.send_with_lock(window, target, lock, completion)?;
+        if carries {
+            core.send_with_lock(window, target, lock, LockAfter::Released, completion)?;
         } else {
             core.send_and_unlock(window, target, lock, completion)?;
         }
-        drop(core);
-        if single || lock == Lock::Shared {
-            self.settle(window, target)
-        } else {
-            self.await_answers(window, target)
+        Ok(match lock {
+            Lock::Exclusive if !carries => UnlockWait::Answers,
+            _ => UnlockWait::AnswersAndAcknowledgements,
+        })
+    }
+
+    pub(super) fn end_unlock(&self, window: u32, target: Rank, wait: UnlockWait) -> Result<(), Error> {
+        match wait {
+            UnlockWait::Nothing => Ok(()),
+            UnlockWait::Answers => self.await_answers(window, target),
+            UnlockWait::AnswersAndAcknowledgements => self.settle(window, target),
         }
+    }
+
+    /// Waits until fewer than [`MAX_UNASKED_REQUESTS`] of this member's requests may wait at the target.
+    fn await_room(&self, window: u32, target: Rank) -> Result<(), Error> {
+        if self.core().port(window).peers[target.index()].unasked_requests < MAX_UNASKED_REQUESTS {
+            return Ok(());
+        }
+        self.core().ask_for_acknowledgement(window, target)?;
+        self.wait_for(|core| Ok(core.port(window).peers[target.index()].is_settled().then_some(())))
     }
 
     /// Sends the queue, and waits until all operations are complete at the target.
@@ -120,15 +203,19 @@ impl MessageEngine {
         self.await_answers(window, target)
     }
 
-    /// Does a [`flush_local`](Self::flush_local) without waiting; returns whether it is complete. If the lock
-    /// is not granted yet, the grant sends the queue, even while the program computes.
+    /// Does a [`flush_local`](Self::flush_local) without waiting; returns whether it is complete. Operations
+    /// that cannot travel with their lock request are sent by the grant, even while the program computes.
     pub(crate) fn try_flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<bool, Error> {
         let mut core = self.core();
         core.progress()?;
         let early = core.awaits_unlock(Some(target));
+        let fits = !early && core.fits_request(window, target);
         let peer = &core.port(window).peers[target.index()];
         if !peer.queue.is_empty() {
             match peer.grant {
+                Grant::Idle if fits && peer.unasked_requests < MAX_UNASKED_REQUESTS => {
+                    core.send_with_lock(window, target, lock, LockAfter::Held, Completion::Local)?;
+                }
                 Grant::Idle | Grant::Requested => {
                     core.port(window).peers[target.index()].send_on_grant = true;
                     core.request_lock(window, target, lock)?;
@@ -155,24 +242,40 @@ impl MessageEngine {
         lock: Lock,
         completion: Completion,
     ) -> Result<(), Error> {
-        let (rank, empty, grant) = {
+        let (rank, carries, needs_grant, sends) = {
             let mut core = self.core();
+            let carries = self.carries_request(&mut core, window, target);
             let rank = core.rank;
             let peer = &core.port(window).peers[target.index()];
-            (rank, peer.queue.is_empty(), peer.grant)
+            let sends = !peer.queue.is_empty();
+            let needs_grant = match peer.grant {
+                Grant::Unchecked => false,
+                // A member with a timeout may give up only this wait, not that for the answers.
+                Grant::Requested if self.wait_timeout().is_some() => true,
+                _ => sends && !carries,
+            };
+            (rank, carries, needs_grant, sends)
         };
         if target == rank {
             return Ok(());
         }
-        if !empty {
-            if grant != Grant::Unchecked {
-                self.await_grant(window, target, lock)?;
-            }
+        if needs_grant {
+            self.await_grant(window, target, lock)?;
+        }
+        if carries {
+            self.await_room(window, target)?;
+        }
+        if sends {
             self.await_unlocks(Some(target))?;
-            self.core().send_queue(window, target, PacketFlags(0), 0)?;
+        }
+        let mut core = self.core();
+        if carries {
+            core.send_with_lock(window, target, lock, LockAfter::Held, completion)?;
+        } else if !core.port(window).peers[target.index()].queue.is_empty() {
+            core.send_queue_with_proof(window, target, PacketFlags(0), completion)?;
         }
         match completion {
-            Completion::Remote => self.core().ask_for_acknowledgement(window, target),
+            Completion::Remote => core.ask_for_acknowledgement(window, target),
             Completion::Local => Ok(()),
         }
     }
@@ -204,6 +307,15 @@ impl MessageEngine {
         if granted { Ok(()) } else { self.lock_now(window, target, lock) }
     }
 
+    /// Completes every operation so far at its target, and every unlock: after the last barrier of a window
+    /// that is freed, its members know it no more.
+    pub(crate) fn complete_before_free(&self, window: u32) -> Result<(), Error> {
+        for peer in &mut self.core().port(window).peers {
+            peer.unacknowledged |= std::mem::take(&mut peer.unasked_unlock);
+        }
+        self.complete_everywhere(window)
+    }
+
     /// Completes every operation so far at its target.
     pub(crate) fn complete_everywhere(&self, window: u32) -> Result<(), Error> {
         let (rank, size) = {
@@ -227,9 +339,11 @@ impl MessageEngine {
 }
 
 impl EngineState {
-    /// Requests an acknowledgement of all packets sent to a target so far, if any were sent.
+    /// Requests an acknowledgement of all operations sent to a target so far, if one is missing.
     fn ask_for_acknowledgement(&mut self, window: u32, target: Rank) -> Result<(), Error> {
-        if std::mem::take(&mut self.port(window).peers[target.index()].unacknowledged) {
+        let peer = &mut self.port(window).peers[target.index()];
+        let unasked = std::mem::take(&mut peer.unasked_requests);
+        if std::mem::take(&mut peer.unacknowledged) || unasked > 0 {
             let tag = self.next_acknowledgement(window, target);
             self.send(target, &Header { tag, ..Header::new(PacketKind::Flush, window) }, &[])?;
         }
@@ -245,7 +359,7 @@ impl EngineState {
         peer.grant = Grant::Requested;
         let urgency = self.urgency();
         if target == rank {
-            self.port(window).enqueue(LockRequest { rank, lock, operation: None }, urgency);
+            self.port(window).enqueue(LockRequest::alone(rank, lock), urgency);
             return self.grant_locks(window).map_err(Error::Type);
         }
         let (extra, flags) = match lock {
@@ -278,34 +392,67 @@ impl EngineState {
         peer.requested
     }
 
-    /// Whether the first operation can carry its lock request.
-    fn fits_lock(&mut self, window: u32, target: Rank) -> bool {
-        let first = self.port(window).peers[target.index()].queue.first();
-        first.is_some_and(|op| op.total <= SHORT && op.layout.is_contiguous())
+    /// Brings a queue that is not empty into the order of sending; returns what shows that it is complete.
+    fn arrange(&mut self, window: u32, target: Rank, completion: Completion) -> Proof {
+        let queue = &mut self.port(window).peers[target.index()].queue;
+        // A get has no order with other operations, so it is moved to the end. There its answer shows that
+        // all operations before it are done.
+        if let Some(get) = queue.iter().rposition(Op::is_get) {
+            let get = queue.remove(get);
+            queue.push(get);
+        }
+        match completion {
+            _ if queue.last().is_some_and(Op::is_answered) => Proof::Answer,
+            Completion::Remote => Proof::Acknowledgement(self.next_acknowledgement(window, target)),
+            Completion::Local => Proof::Missing,
+        }
     }
 
-    /// Sends a single short operation together with its lock request.
+    /// Sends a queue that is not empty; its last operation has `marks` and asks for what shows that all are
+    /// complete.
+    fn send_queue_with_proof(
+        &mut self,
+        window: u32,
+        target: Rank,
+        marks: PacketFlags,
+        completion: Completion,
+    ) -> Result<Proof, Error> {
+        let proof = self.arrange(window, target, completion);
+        let (mark, tag) = proof.mark();
+        self.send_queue(window, target, marks.with(mark), tag)?;
+        self.port(window).peers[target.index()].unacknowledged = proof == Proof::Missing;
+        Ok(proof)
+    }
+
+    /// Sends the queue together with its lock request.
     fn send_with_lock(
         &mut self,
         window: u32,
         target: Rank,
         lock: Lock,
+        after: LockAfter,
         completion: Completion,
     ) -> Result<(), Error> {
-        let answered = self.port(window).peers[target.index()].queue.iter().any(Op::is_answered);
+        let proof = self.arrange(window, target, completion);
+        let (mark, tag) = proof.mark();
         let request = match lock {
             Lock::Shared => PacketFlags::LOCK_SHARED.with(self.urgency().mark()),
             Lock::Exclusive => PacketFlags::LOCK_EXCLUSIVE,
         };
-        let marks = request.with(PacketFlags::LAST).with(PacketFlags::UNLOCK);
-        let unasked = !answered && completion == Completion::Local;
-        if answered || completion == Completion::Local {
-            self.send_queue(window, target, marks, 0)?;
-        } else {
-            let tag = self.next_acknowledgement(window, target);
-            self.send_queue(window, target, marks.with(PacketFlags::ACKNOWLEDGE), tag)?;
-        }
-        self.port(window).peers[target.index()].unacknowledged = unasked;
+        let peer = &mut self.port(window).peers[target.index()];
+        let queue = std::mem::take(&mut peer.queue);
+        let end = match after {
+            LockAfter::Released => {
+                peer.unasked_requests += usize::from(proof == Proof::Missing);
+                PacketFlags::LAST.with(PacketFlags::UNLOCK)
+            }
+            LockAfter::Held => {
+                peer.grant = Grant::Requested;
+                PacketFlags(0)
+            }
+        };
+        self.send_together(window, target, queue, request.with(end).with(mark), tag)?;
+        self.port(window).peers[target.index()].unacknowledged = proof == Proof::Missing;
         Ok(())
     }
 
@@ -321,30 +468,22 @@ impl EngineState {
         port.held -= 1;
         let peer = &mut port.peers[target.index()];
         peer.grant = Grant::Idle;
-        let unacknowledged = std::mem::take(&mut peer.unacknowledged);
-        // A get has no order with other operations, so it is moved to the end. There its answer shows that
-        // all operations before it are done.
-        if let Some(get) = peer.queue.iter().rposition(Op::is_get) {
-            let get = peer.queue.remove(get);
-            peer.queue.push(get);
-        }
-        let answered = peer.queue.last().is_some_and(Op::is_answered);
-        let changes = !peer.queue.is_empty() || unacknowledged;
-        let empty = peer.queue.is_empty();
-        let asks = changes && !answered && completion == Completion::Remote;
-        let (marks, tag) = if asks {
-            (PacketFlags::ACKNOWLEDGE, self.next_acknowledgement(window, target))
+        let proof = if peer.queue.is_empty() {
+            let asks = completion == Completion::Remote && std::mem::take(&mut peer.unacknowledged);
+            peer.unasked_unlock |= !asks;
+            let proof = if asks {
+                Proof::Acknowledgement(self.next_acknowledgement(window, target))
+            } else {
+                Proof::Missing
+            };
+            let (flags, tag) = proof.mark();
+            self.send(target, &Header { flags, tag, ..Header::new(PacketKind::Unlock, window) }, &[])?;
+            proof
         } else {
-            (PacketFlags(0), 0)
+            let marks = PacketFlags::LAST.with(PacketFlags::UNLOCK);
+            self.send_queue_with_proof(window, target, marks, completion)?
         };
-        if empty {
-            let unlock = Header { flags: marks, tag, ..Header::new(PacketKind::Unlock, window) };
-            self.send(target, &unlock, &[])?;
-        } else {
-            self.send_queue(window, target, marks.with(PacketFlags::LAST).with(PacketFlags::UNLOCK), tag)?;
-        }
-        self.port(window).peers[target.index()].unacknowledged = changes && !asks && !answered;
-        if asks && lock == Lock::Exclusive {
+        if matches!(proof, Proof::Acknowledgement(_)) && lock == Lock::Exclusive {
             self.remember_unlock(window, target);
         }
         Ok(())

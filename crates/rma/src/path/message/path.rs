@@ -107,7 +107,8 @@ impl MessagePath {
 
     pub(crate) fn unlock(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || {
-            self.shared.unlock(self.number, target, lock, self.completion)?;
+            let wait = self.shared.begin_unlock(self.number, target, lock, self.completion)?;
+            self.shared.end_unlock(self.number, target, wait)?;
             match self.is_naive() && target != self.rank {
                 true => self.shared.settle(self.number, target),
                 false => Ok(()),
@@ -132,19 +133,33 @@ impl MessagePath {
 
     pub(crate) fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error> {
         counted(stats, || {
-            let mut refusal = Ok(());
+            let (shared, number) = (&self.shared, self.number);
+            // all targets answer at the same time
+            shared.request_locks(number)?;
+            let (mut refusal, mut failure, mut begun) = (Ok(()), Ok(()), Vec::new());
             for target in (0..self.size).map(Rank::at) {
-                match self.shared.unlock(self.number, target, Lock::Shared, self.completion) {
-                    Err(refused) if refused.ends_epoch() => refusal = refusal.and(Err(refused)),
-                    // the caller repeats this call, and then gets the refusal
-                    Err(Error::NotYet) if refusal.is_err() => {
-                        self.shared.core().port(self.number).refused = refusal.err();
-                        return Err(Error::NotYet);
+                match shared.begin_unlock(number, target, Lock::Shared, self.completion) {
+                    Ok(wait) => begun.push((target, wait)),
+                    Err(error) => {
+                        failure = Err(error);
+                        break;
                     }
-                    other => other?,
                 }
             }
-            Ok(refusal)
+            for (target, wait) in begun {
+                match shared.end_unlock(number, target, wait) {
+                    Err(refused) if refused.ends_epoch() => refusal = refusal.and(Err(refused)),
+                    ended => failure = failure.and(ended),
+                }
+            }
+            match failure {
+                // the caller repeats this call, and then gets the refusal
+                Err(Error::NotYet) if refusal.is_err() => {
+                    shared.core().port(number).refused = refusal.err();
+                    Err(Error::NotYet)
+                }
+                failure => failure.map(|()| refusal),
+            }
         })
     }
 
@@ -209,7 +224,7 @@ impl MessagePath {
     }
 
     pub(crate) fn free(&mut self) -> Result<(), Error> {
-        self.shared.complete_everywhere(self.number)?;
+        self.shared.complete_before_free(self.number)?;
         self.shared.barrier(self.number)?;
         let mut core = self.shared.core();
         core.forget_unlocks(self.number);

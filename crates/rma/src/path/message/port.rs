@@ -47,12 +47,26 @@ fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
     start < end && reached >= end
 }
 
-/// A waiting lock request, perhaps together with its only operation.
+/// A waiting lock request, perhaps together with the packet of its operations.
 #[derive(Debug)]
 pub(crate) struct LockRequest {
     pub(crate) rank: Rank,
     pub(crate) lock: Lock,
-    pub(crate) operation: Option<(Header, Vec<u8>)>,
+    pub(crate) operations: Option<(Header, Vec<u8>)>,
+    /// The acknowledgement that the operations ask for.
+    pub(crate) acknowledge: Option<u32>,
+}
+
+impl LockRequest {
+    /// Creates a request without operations.
+    pub(crate) const fn alone(rank: Rank, lock: Lock) -> Self {
+        Self { rank, lock, operations: None, acknowledge: None }
+    }
+
+    /// Whether the target releases the lock after the operations.
+    pub(crate) fn releases(&self) -> bool {
+        self.operations.as_ref().is_some_and(|(header, _)| header.flags.has(PacketFlags::UNLOCK))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +118,12 @@ pub(crate) struct TargetState {
     pub(crate) refusable: u64,
     /// Whether a packet was sent since the last acknowledgement was requested.
     pub(crate) unacknowledged: bool,
+    /// The number of epochs, since the last flush, whose operations travelled with their lock request and
+    /// asked for no acknowledgement.
+    pub(crate) unasked_requests: usize,
+    /// Whether an unlock without operations was sent that asked for no acknowledgement. It has to arrive
+    /// before the window is freed.
+    pub(crate) unasked_unlock: bool,
     /// The acknowledgement that this member owes the peer. The peer does not wait for it yet.
     pub(crate) owed: Option<u32>,
 }
@@ -159,6 +179,8 @@ impl WindowPort {
             posts: 0,
             refusable: 0,
             unacknowledged: false,
+            unasked_requests: 0,
+            unasked_unlock: false,
             owed: None,
         };
         Self {
@@ -225,6 +247,12 @@ impl WindowPort {
         let Some(at) = self.holders.iter().position(|holder| *holder == rank) else { return false };
         self.holders.swap_remove(at);
         true
+    }
+
+    /// Returns the last request in the queue in which operations of `rank` wait for their lock.
+    pub(crate) fn last_waiting(&mut self, rank: Rank) -> Option<&mut LockRequest> {
+        let mut waiting = self.lock_queue.iter_mut().rev();
+        waiting.find(|request| request.rank == rank && request.operations.is_some())
     }
 
     /// Takes the lock for the first request in the queue, if that is possible now.

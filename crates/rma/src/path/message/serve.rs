@@ -1,6 +1,8 @@
 //! The effect of a packet at its receiver. Every number in the packet is checked before it is used. An
 //! invalid packet is refused with a reason, and its sender is cut off.
 
+use super::issue::MAX_CARRIED;
+use super::passive::MAX_UNASKED_REQUESTS;
 use super::port::{LockRequest, LockRequester, WindowPort};
 use super::{EngineState, Memory};
 use crate::memory::combine::{combine, compare_and_swap};
@@ -27,7 +29,7 @@ impl EngineState {
     pub(super) fn serve(&mut self, from: Rank, packet: WirePacket<'_>) -> ServedResult {
         let WirePacket { header, payload } = packet;
         match header.kind {
-            PacketKind::Batch => {
+            PacketKind::Batch if header.flags.lock().is_none() => {
                 for member in packet.members() {
                     self.serve(from, member.map_err(|bad| bad.to_string())?)?;
                 }
@@ -56,7 +58,7 @@ impl EngineState {
                     2 => Lock::Exclusive,
                     _ => return Err("no such lock".to_owned()),
                 };
-                self.handle_lock_request(from, &header, LockRequest { rank: from, lock, operation: None })?;
+                self.handle_lock_request(&header, LockRequest::alone(from, lock))?;
             }
             PacketKind::LockGranted => {
                 let peer = &mut port.peers[from.index()];
@@ -75,9 +77,10 @@ impl EngineState {
                 }
             }
             PacketKind::Unlock => self.unlocked(from, &header)?,
-            PacketKind::Flush => {
-                self.acknowledge(from, &Header { flags: PacketFlags::ACKNOWLEDGE, ..header })?;
-            }
+            PacketKind::Flush => match port.last_waiting(from) {
+                Some(request) => request.acknowledge = Some(header.tag),
+                None => self.acknowledge(from, &Header { flags: PacketFlags::ACKNOWLEDGE, ..header })?,
+            },
             PacketKind::Complete => self.acknowledged(from, &header),
             PacketKind::Data => answered(port, from, &header, payload)?,
             PacketKind::Refused => refused(port, from, &header)?,
@@ -86,25 +89,29 @@ impl EngineState {
         Ok(())
     }
 
-    /// Serves an operation. It may carry its own lock request.
+    /// Serves an operation. It, or a batch of operations, may carry its own lock request.
     fn serve_operation(&mut self, from: Rank, header: Header, payload: &[u8]) -> ServedResult {
-        let lock = if header.flags.has(PacketFlags::LOCK_EXCLUSIVE) {
-            Lock::Exclusive
-        } else if header.flags.has(PacketFlags::LOCK_SHARED) {
-            Lock::Shared
-        } else {
+        let Some(lock) = header.flags.lock() else {
             self.perform(from, &header, payload)?;
             return self.finished(from, &header);
         };
-        let operation = Some((header, payload.to_vec()));
-        self.handle_lock_request(from, &header, LockRequest { rank: from, lock, operation })
+        if payload.len() > MAX_CARRIED {
+            return Err("a lock request with more data than it may carry".to_owned());
+        }
+        let acknowledge = header.flags.has(PacketFlags::ACKNOWLEDGE).then_some(header.tag);
+        let operations = Some((header, payload.to_vec()));
+        self.handle_lock_request(&header, LockRequest { rank: from, lock, operations, acknowledge })
     }
 
-    fn handle_lock_request(&mut self, from: Rank, header: &Header, request: LockRequest) -> ServedResult {
+    fn handle_lock_request(&mut self, header: &Header, request: LockRequest) -> ServedResult {
         let urgency =
             if header.flags.has(PacketFlags::HOLDER) { LockRequester::Holder } else { LockRequester::Fresh };
         let port = self.port(header.window);
-        if port.holders.contains(&from) || port.lock_queue.iter().any(|other| other.rank == from) {
+        // An origin that waits for no acknowledgement may end several epochs before the first gets its lock.
+        let waiting = port.lock_queue.iter().filter(|other| other.rank == request.rank);
+        let (count, release) =
+            waiting.fold((0, true), |(count, all), other| (count + 1, all && other.releases()));
+        if port.holders.contains(&request.rank) || !release || count > MAX_UNASKED_REQUESTS {
             return Err("a second lock".to_owned());
         }
         port.enqueue(request, urgency);
@@ -114,26 +121,54 @@ impl EngineState {
     /// Grants the locks that can be granted now, in the order of requests.
     pub(super) fn grant_locks(&mut self, window: u32) -> ServedResult {
         while let Some(next) = self.port(window).next_granted() {
-            match next.operation {
-                Some((header, payload)) => {
-                    let performed = self.perform(next.rank, &header, &payload);
-                    self.port(window).release(next.rank);
-                    match performed {
-                        Ok(()) => self.acknowledge(next.rank, &header)?,
-                        // That rank is at fault, not the peer whose packet is being served.
-                        Err(why) => self.refuse(next.rank, &why),
+            let (to, releases) = (next.rank, next.releases());
+            if let Some((header, payload)) = next.operations {
+                let performed = self.perform_carried(to, &header, &payload);
+                if releases || performed.is_err() {
+                    self.port(window).release(to);
+                }
+                match (performed, next.acknowledge) {
+                    // The fault is that rank's, not that of the peer whose packet is being served.
+                    (Err(why), _) => self.refuse(to, &why),
+                    (Ok(()), Some(tag)) if releases => {
+                        self.acknowledge(to, &Header { flags: PacketFlags::ACKNOWLEDGE, tag, ..header })?;
                     }
+                    (Ok(()), _) if releases => {}
+                    (Ok(()), tag) => self.tell_granted(to, window, tag)?,
                 }
-                None if next.rank == self.rank => {
-                    let port = self.port(window);
-                    port.peers[next.rank.index()].grant = super::port::Grant::Granted;
-                    port.held += 1;
-                }
-                None => {
-                    let granted = self.with_owed(next.rank, Header::new(PacketKind::LockGranted, window));
-                    self.reply(next.rank, &granted, &[])?;
-                }
+            } else if to == self.rank {
+                let port = self.port(window);
+                port.peers[to.index()].grant = super::port::Grant::Granted;
+                port.held += 1;
+            } else {
+                self.tell_granted(to, window, None)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Tells a rank that it has the lock, with the acknowledgement of the operations that travelled with the
+    /// request, or with one that is owed.
+    fn tell_granted(&mut self, to: Rank, window: u32, acknowledge: Option<u32>) -> ServedResult {
+        if acknowledge.is_some() {
+            // An acknowledgement covers all earlier operations, so this one replaces one that is owed.
+            self.port(window).peers[to.index()].owed = acknowledge;
+        }
+        let granted = self.with_owed(to, Header::new(PacketKind::LockGranted, window));
+        self.reply(to, &granted, &[])
+    }
+
+    /// Does the operations that travelled with a lock request: one, or a batch.
+    fn perform_carried(&mut self, from: Rank, header: &Header, payload: &[u8]) -> ServedResult {
+        if header.kind != PacketKind::Batch {
+            return self.perform(from, header, payload);
+        }
+        for member in (WirePacket { header: *header, payload }).members() {
+            let WirePacket { header: own, payload } = member.map_err(|bad| bad.to_string())?;
+            if own.window != header.window || own.flags != PacketFlags(0) {
+                return Err("an operation with marks of its own in a batch with a lock request".to_owned());
+            }
+            self.perform(from, &own, payload)?;
         }
         Ok(())
     }
