@@ -44,8 +44,19 @@ pub(crate) struct LeaderMeter {
 enum MeterPhase {
     WarmingUp,
     /// `head`: the part inside the measured time of the episodes that were running at its start.
-    Measuring { first: u64, head: f64, start: Instant, usage: Usage, until: Instant },
-    Over { episodes: f64, start: Instant, end: Instant, used: Usage },
+    Measuring {
+        first: u64,
+        head: f64,
+        start: Instant,
+        usage: Usage,
+        until: Instant,
+    },
+    Over {
+        episodes: f64,
+        start: Instant,
+        end: Instant,
+        used: Usage,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
