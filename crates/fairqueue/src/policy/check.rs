@@ -1,6 +1,7 @@
 //! Turns the classes that were read into a policy: checks the rules that concern several classes.
 
 use super::Position;
+use super::class_change::ClassForm;
 use super::error::{Mistake, wrong};
 use super::index::{RuleIndex, SoleCondition};
 use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
@@ -32,7 +33,7 @@ pub(super) fn check(
     place: &dyn Fn(Position) -> String,
 ) -> Result<Policy, Mistake> {
     let place_of = |offset| place(Position::at_offset(text, offset));
-    let Written { rate, framing, default, classes, cpu, io, disk } = written;
+    let Written { rate, framing, default, classes, rows, cpu, io, disk } = written;
     let names = names(&place_of, &classes)?;
     let parents = parents(&classes, &names)?;
     let children = children_of(&classes, &parents);
@@ -92,8 +93,14 @@ pub(super) fn check(
     };
     let mut ceilings = vec![None; hierarchy.classes().count()];
     let mut queues = vec![LeafQueue::default(); ceilings.len()];
+    let mut forms = vec![ClassForm::Implied; ceilings.len()];
     for class in &classes {
         let id = id(class);
+        forms[id.index()] = match class.weight {
+            _ if rows.is_none_or(|rows| class.name.at < rows) => ClassForm::Declared,
+            Some(_) => ClassForm::PromisedRow,
+            None => ClassForm::Row,
+        };
         queues[id.index()] = LeafQueue {
             flows: class.flows.as_ref().map_or(Flows::Together, |flows| flows.value),
             congestion: class.congestion.as_ref().map(|most| most.value),
@@ -127,6 +134,7 @@ pub(super) fn check(
         hierarchy,
         default,
         ceilings,
+        forms,
         queues,
         rules,
         index,

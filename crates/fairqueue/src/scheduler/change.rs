@@ -9,7 +9,10 @@
 //! Tags are whole numbers in the unit of the siblings. In a new unit a lead loses the fraction of a unit,
 //! less than a byte.
 //!
-//! Cost: as much as making a new scheduler, plus a move of every packet that waits.
+//! Cost: as much as making a new scheduler, plus a move of every packet that waits. Another weight of one
+//! class ([`Scheduler::set_weight`]) costs no more than a packet, however many siblings the class has, if a
+//! byte costs the class a whole number in the unit of its siblings. Otherwise the siblings get another unit,
+//! and all their tags change.
 
 use super::{INNER, Inner, MAX_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
 use crate::calendar::Calendar;
@@ -49,13 +52,21 @@ impl<T> Scheduler<T> {
     /// Changes the weight of a class. No packet is lost. The class keeps its lead in bytes; with ten times
     /// the weight, its siblings catch up with that lead ten times as fast.
     pub fn set_weight(&mut self, class: ClassId, weight: Weight) {
-        self.hierarchy.class_mut(class).weight = weight;
+        let before = std::mem::replace(&mut self.hierarchy.class_mut(class).weight, weight);
         if class == ClassId::ROOT {
             return;
         }
         let parent = self.hierarchy.class(class).parent;
-        let scale = self.hierarchy.scale(parent);
         let at = self.slots[parent.index()] & !INNER;
+        let slot = self.slots[class.index()];
+        let cost = self.child(slot).cost;
+        if self.exact[at as usize]
+            && let Some(cost) = weight.cost_beside(before, cost)
+        {
+            self.set_cost(slot, cost);
+            return;
+        }
+        let scale = self.hierarchy.scale(parent);
         let waiting = self.take_all(at);
         let Inner { now, last, .. } = self.inner[at as usize];
         let mut last_finish = 0;
@@ -74,6 +85,29 @@ impl<T> Scheduler<T> {
         }
         self.enter_all(at, waiting);
         self.exact[at as usize] = scale.exact;
+    }
+
+    /// Changes the cost of a byte of one class, in the unit of its siblings. They keep their tags.
+    fn set_cost(&mut self, slot: u32, cost: u64) {
+        let Sibling { tag, cost: before, parent, busy, place, .. } = *self.child(slot);
+        let Inner { now, last, .. } = self.inner[parent as usize];
+        let waits = busy && last != slot;
+        if waits {
+            self.remove(parent, place, TaggedSlot::new(tag, slot));
+        }
+        let tag = now + in_unit(tag.saturating_sub(now), before, cost);
+        let child = self.child(slot);
+        (child.tag, child.cost) = (tag, cost);
+        let inner = &mut self.inner[parent as usize];
+        // it may stay beyond all tags: when no child waits, the virtual time becomes this, and no child has a
+        // lead any more
+        inner.last_finish = inner.last_finish.max(tag);
+        if last == slot {
+            inner.last_tag = tag;
+        }
+        if waits {
+            self.enter(parent, place, TaggedSlot::new(tag, slot));
+        }
     }
 
     /// Changes how much may wait in a class that has a limit, but not which packet is dropped beyond it. No

@@ -46,6 +46,8 @@ pub(super) struct Written {
     pub(super) framing: LinkFraming,
     pub(super) default: Option<Placed<String>>,
     pub(super) classes: Vec<WrittenClass>,
+    /// The offset of the classes that were read as rows of a table. `None`: there are none.
+    pub(super) rows: Option<usize>,
     pub(super) cpu: Option<Vec<(Placed<String>, Weight)>>,
     pub(super) io: Option<Vec<(Placed<String>, Weight)>>,
     pub(super) disk: Vec<WrittenDisk>,
@@ -99,10 +101,11 @@ fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<TableEntry<'t, 'a>> {
 
 /// Reads a policy. Without the matches of its rows it takes a fraction of the time.
 pub(super) fn read(text: &str, matches: RowMatches) -> Result<Written, Mistake> {
-    let Some((rest, classes)) = row_classes::at_end(text, matches) else { return read_toml(text) };
-    match read_toml(rest) {
+    let Some(rows) = row_classes::at_end(text, matches) else { return read_toml(text) };
+    match read_toml(rows.rest) {
         Ok(mut written) => {
-            written.classes.extend(classes);
+            written.classes.extend(rows.classes);
+            written.rows = Some(rows.begin);
             Ok(written)
         }
         // the whole text may be sound even so
@@ -146,7 +149,7 @@ fn read_toml(text: &str) -> Result<Written, Mistake> {
     let Some(rate) = rate else {
         return wrong(0, "the policy does not say what the link carries; write, say, rate = \"100mbit\"");
     };
-    Ok(Written { rate, framing, default, classes, cpu, io, disk })
+    Ok(Written { rate, framing, default, classes, rows: None, cpu, io, disk })
 }
 
 fn read_class(
