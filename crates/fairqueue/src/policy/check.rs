@@ -19,8 +19,8 @@ const DEFAULT: &str = "default";
 /// The most matches in a policy: twice the number of classes that the kernel has for a device, because most
 /// subscribers have an address of each version of IP.
 const MAX_RULES: usize = 1 << 17;
-/// The most matches with several conditions, or with others than an address, mark or VLAN. Each of them is
-/// compared with every packet and with the other matches.
+/// The most matches with several conditions, or with others than an address, MAC address, mark or VLAN. Each
+/// of them is compared with every packet and with the other matches.
 const MAX_COMPARED: usize = 4096;
 /// The range of weights for processor time; control groups of both versions support it.
 const CPU_WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
@@ -355,8 +355,8 @@ fn rules(
             return wrong(
                 at,
                 format!(
-                    "there are more than {MAX_COMPARED} matches of other kinds than one address, mark or VLAN; let \
-                     nftables set marks, and match these"
+                    "there are more than {MAX_COMPARED} matches of other kinds than one address, MAC address, mark or \
+                     VLAN; let nftables set marks, and match these"
                 ),
             );
         }
