@@ -59,8 +59,6 @@ pub struct Record<B> {
     /// The number of changes that the journal has behind this record, and `policy` has as well; or at least
     /// [`MAX_CHANGES`] if the journal cannot have another one.
     pub(super) changes: usize,
-    /// The change that a killed process was about to make. Perhaps it has made it, perhaps not.
-    unfinished: Option<TermsChange>,
 }
 
 /// The second line of a journal.
@@ -134,7 +132,7 @@ impl<B> Record<B> {
             phase: Phase::Changing,
             senders: SenderNumbers::default(),
         };
-        Self { header, policy: policy.to_owned(), before, changes: 0, unfinished: None }
+        Self { header, policy: policy.to_owned(), before, changes: 0 }
     }
 
     pub(crate) fn with_senders(mut self, senders: &SenderNumbers) -> Self {
@@ -150,12 +148,7 @@ impl<B> Record<B> {
     /// Puts another policy into the record. A journal with it has to be written as a whole.
     pub(crate) fn replace_policy(&mut self, text: &str) {
         text.clone_into(&mut self.policy);
-        (self.changes, self.unfinished) = (0, None);
-    }
-
-    /// Returns the change of a killed process that may have been made, and is not in the policy.
-    pub(crate) fn unfinished(&self) -> Option<&TermsChange> {
-        self.unfinished.as_ref()
+        self.changes = 0;
     }
 }
 
@@ -180,27 +173,15 @@ impl<B: DeserializeOwned> Record<B> {
         let body: RecordBody<'_, B> = serde_json::from_str(body).map_err(|error| error.to_string())?;
         let changes = if appended.is_some() { 0 } else { MAX_CHANGES };
         let (policy, before) = (body.policy.into_owned(), body.before);
-        let mut record = Self { header, policy, before, changes, unfinished: None };
-        for line in appended.unwrap_or("").split_inclusive('\n') {
-            record.read_change(line)?;
+        let mut record = Self { header, policy, before, changes };
+        // a killed process has not committed what follows the last line end
+        let committed = appended.and_then(|appended| appended.rsplit_once('\n'));
+        for line in committed.iter().flat_map(|(lines, _)| lines.split('\n')) {
+            let change: TermsChange = serde_json::from_str(line).map_err(|error| error.to_string())?;
+            change.write_into(&mut record.policy).map_err(|error| error.to_string())?;
+            record.changes += 1;
         }
         Ok(record)
-    }
-}
-
-impl<B> Record<B> {
-    /// Applies a line behind the record, which ends with a line end unless a killed process left it.
-    fn read_change(&mut self, line: &str) -> Result<(), String> {
-        let change: Result<TermsChange, _> = serde_json::from_str(line);
-        if !line.ends_with('\n') {
-            // a part of a line is of a process that had not begun its change
-            self.unfinished = change.ok();
-            return Ok(());
-        }
-        let change = change.map_err(|error| error.to_string())?;
-        change.write_into(&mut self.policy).map_err(|error| error.to_string())?;
-        self.changes += 1;
-        Ok(())
     }
 }
 

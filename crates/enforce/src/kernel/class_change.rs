@@ -12,8 +12,8 @@
 //! and the next `apply` compare with the classes of the kernel, not with the record, so both repair it. The
 //! record is never in the phase `Changing`, because then the next command would end the whole policy.
 //!
-//! Cost: the kernel describes all classes of the device (some microseconds each), and the record gets another
-//! line. The classifier and all other classes stay as they are.
+//! Cost: the kernel describes all classes of the device (some microseconds each), without the queues of those
+//! that stay, and the record gets another line. The classifier and all other classes stay as they are.
 
 use super::htb_classes::{self, HANDLE, PlannedClass};
 use super::in_force::ClassesInForce;
@@ -59,11 +59,16 @@ fn requests(
     held: &Record<BeforeKernel>,
 ) -> Result<Vec<NetlinkRequest>, Error> {
     let before = &held.before;
-    let in_force = ClassesInForce::read(host, HANDLE)?;
+    let mut in_force = ClassesInForce::read_classes(host, HANDLE)?;
     let stored = sockets::stored(policy, &before.numbers, before.sockets)?;
     let leaves = stored.map_or_else(Vec::new, |stored| stored.leaves);
     let (longest, _) = kernel.longest(host, policy, before.gso_max_size);
-    let plan: Vec<PlannedClass> =
+    let mut plan: Vec<PlannedClass> =
         htb_classes::plan(policy, &before.numbers, longest, kernel.tuning, &leaves, &in_force);
+    plan.retain(|planned| !planned.is_in(&in_force));
+    // the queue of a leaf follows from the parameters of its class
+    for planned in plan.iter().filter(|planned| planned.leaf.is_some()) {
+        in_force.read_leaf(host, planned.class.number)?;
+    }
     Ok(htb_classes::changes(&plan, &in_force, host.queue))
 }
