@@ -352,3 +352,41 @@ fn in_unit(ahead: u64, cost: u64, new_cost: u64) -> u64 {
     let ahead = u128::from(ahead) * u128::from(new_cost) / u128::from(cost);
     u64::try_from(ahead).unwrap_or(MAX_NOW).min(MAX_NOW)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discipline::Discipline;
+    use crate::hierarchy::ClassSpec;
+    use crate::packet::Packet;
+    use unisono_time::Instant;
+
+    #[test]
+    fn another_weight_of_one_class_of_many_leaves_the_tags_of_its_siblings() {
+        let weight = |weight: &str| weight.parse().expect("a weight");
+        let class = |number: u32| ClassSpec::new(format!("c{number}")).weighing(weight("6"));
+        let tree = Hierarchy::new(ClassSpec::new("link").with((0..100).map(class))).expect("unique names");
+        let mut scheduler = Scheduler::new(tree);
+        let classes: Vec<ClassId> = scheduler.hierarchy().classes().skip(1).map(|(id, _)| id).collect();
+        for class in classes.iter().chain(&classes) {
+            scheduler.enqueue(Instant::ZERO, *class, Packet::new(500, ())).expect("a leaf");
+        }
+        for _ in 0..150 {
+            scheduler.dequeue(Instant::ZERO).expect("packets wait");
+        }
+        let tags = |scheduler: &Scheduler<()>| -> Vec<u64> {
+            let others = classes.iter().filter(|class| **class != classes[7]);
+            others.map(|class| scheduler.leaves[class.index()].child.tag).collect()
+        };
+        let before = tags(&scheduler);
+        assert!(before.iter().any(|tag| *tag > 0));
+        // first a unit in which all weights fit, which the first siblings had not; then only the class's own
+        scheduler.set_weight(classes[7], weight("4"));
+        let rescaled = tags(&scheduler);
+        assert_ne!(rescaled, before);
+        for other in ["6", "2", "12", "4"] {
+            scheduler.set_weight(classes[7], weight(other));
+            assert_eq!(tags(&scheduler), rescaled, "{other}");
+        }
+    }
+}
