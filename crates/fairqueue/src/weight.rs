@@ -42,9 +42,8 @@ impl Weight {
     /// Returns the cost of a byte for this weight in the unit in which it is `cost` for the weight `other`.
     /// Returns `None` if that is no whole number, or too large.
     pub(crate) fn cost_beside(self, other: Self, cost: u64) -> Option<u64> {
-        let [own, others] = [(self, other), (other, self)].map(|(one, other)| {
-            u128::from(one.numerator.get()) * u128::from(other.denominator.get())
-        });
+        let [own, others] = [(self, other), (other, self)]
+            .map(|(one, other)| u128::from(one.numerator.get()) * u128::from(other.denominator.get()));
         let unit = u128::from(cost) * others;
         let cost = unit.is_multiple_of(own).then(|| unit / own)?;
         u64::try_from(cost).ok().filter(|cost| *cost <= MAX_COST)

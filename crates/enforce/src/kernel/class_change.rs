@@ -39,9 +39,7 @@ pub(super) fn change(kernel: &mut Kernel, change: &TermsChange) -> Result<ClassT
     // first, so that a full file system is noticed before any change
     let as_wanted = journal.prepare_change(&held, &policy.text, change)?;
     let done = host.socket.run(&requests).map_err(Error::from);
-    if let Err(error) =
-        done.and_then(|()| Ok(journal.commit_change(as_wanted, &mut held, &policy.text)?))
-    {
+    if let Err(error) = done.and_then(|()| Ok(journal.commit_change(as_wanted, &mut held, &policy.text)?)) {
         let undone = Policy::parse(&held.policy).map_err(Error::from).and_then(|policy| {
             let requests = self::requests(kernel, &mut host, &policy, &held)?;
             Ok(host.socket.run(&requests)?)

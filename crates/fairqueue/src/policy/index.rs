@@ -86,7 +86,10 @@ impl RuleIndex {
             .map(|mac| mac.filter(|_| self.has_macs).map(SoleCondition::Mac));
         let mark = facts.mark.filter(|_| self.has_marks).map(SoleCondition::Mark);
         let vlan = facts.vlan.filter(|_| self.has_vlans).map(SoleCondition::Vlan);
-        let exact = [source, destination, mark, vlan].into_iter().flatten().filter_map(|key| self.keyed.get(&key).copied());
+        let exact = [source, destination, mark, vlan]
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.keyed.get(&key).copied());
         let ends = [facts.source, facts.destination].into_iter().filter_map(address);
         let keyed = exact.chain(ends).min();
         self.first_other(keyed, |number| rules[number].matcher.matches(facts))
@@ -146,8 +149,13 @@ mod tests {
     fn matchers() -> impl Strategy<Value = Matcher> {
         let (address, mac, mark) = (maybe(0.2, networks()), maybe(0.5, macs()), maybe(0.2, 1..4_u32));
         (address, mac, mark, maybe(0.2, 1..4_u16), maybe(0.1, 1..3_u32)).prop_map(
-            |(address, mac, mark, vlan, priority)| {
-                Matcher { address, mac, mark, vlan, priority, ..Matcher::default() }
+            |(address, mac, mark, vlan, priority)| Matcher {
+                address,
+                mac,
+                mark,
+                vlan,
+                priority,
+                ..Matcher::default()
             },
         )
     }

@@ -280,11 +280,8 @@ fn each_of_thousands_of_mac_addresses_has_its_class_at_both_ends() {
     let mut both = Both::new(&text);
     for number in [0, 1, 255, 256, 4095, 4999] {
         for (from, to) in [(number, 6000), (6000, number), (number, 4999), (4999, number)] {
-            let facts = Facts {
-                source_mac: Some(mac(from)),
-                destination_mac: Some(mac(to)),
-                ..Facts::default()
-            };
+            let facts =
+                Facts { source_mac: Some(mac(from)), destination_mac: Some(mac(to)), ..Facts::default() };
             assert_eq!(both.class(&frame(&facts, &Before::Nothing)), format!("c{number}"), "{from} {to}");
         }
     }
