@@ -25,13 +25,17 @@ pub(crate) enum PreparedChange {
 
 impl Journal {
     /// Prepares the journal for a change of one class of the policy, which will have the text `policy`. As
-    /// with [`Self::prepare`], the end of the change needs no space. `record` is what the journal has now.
+    /// with [`Self::prepare`], the end of the change needs no space. `record` is what the journal has now; fails
+    /// if the journal is of another process, because the line would change a policy that it was not made for.
     pub(crate) fn prepare_change<B: Serialize>(
         &self,
         record: &Record<B>,
         policy: &str,
         change: &TermsChange,
     ) -> Result<PreparedChange, JournalError> {
+        if self.header()?.is_none_or(|there| there.author != record.author) {
+            return Err(JournalError::Replaced { path: self.path().to_owned() });
+        }
         if record.changes >= MAX_CHANGES {
             return Ok(PreparedChange::Whole(self.prepare_policy(record, policy)?));
         }
@@ -147,6 +151,15 @@ mod tests {
         let prepared = journal.prepare_change(&record, &text, &change).expect("there is room");
         journal.commit_change(prepared, &mut record, &text).expect("it needs no room");
         assert_eq!((journal.read().expect("it is sound"), lines()), (Some(record), 2));
+        // the journal of another process gets no line
+        let record = journal.read::<Vec<u32>>().expect("it is sound").expect("it is there");
+        let mut other = record.clone();
+        other.author.process += 1;
+        journal.write(&other).expect("there is room");
+        let (change, text) = changed(&record.policy, "t", 8_000_000);
+        let refused = journal.prepare_change(&record, &text, &change).map(drop);
+        assert!(matches!(refused, Err(JournalError::Replaced { .. })));
+        assert_eq!(journal.read().expect("it is sound").as_ref(), Some(&other));
         // and a line that is no change is no journal
         let damaged = fs::read_to_string(journal.path()).expect("it is there") + "{\"class\"\n";
         fs::write(journal.path(), damaged).expect("there is room");

@@ -67,6 +67,9 @@ pub enum JournalError {
         "{path} is no journal of this version ({why}); what it was to put back is unknown: look at the device, then remove the file"
     )]
     Form { path: PathBuf, why: String },
+    /// Another command has brought another policy into force meanwhile.
+    #[error("{path} describes another policy now; repeat the command")]
+    Replaced { path: PathBuf },
     /// Another command is changing a queue of this host, and has not ended within the time limit.
     #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", LOCK_TIMEOUT.as_secs())]
     Busy { path: PathBuf },
