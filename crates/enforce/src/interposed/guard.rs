@@ -386,7 +386,8 @@ impl QueueGuard<'_> {
         self.ask_worker(&QueueRequest::Apply { policy })
     }
 
-    /// Has the worker execute a change. If the worker does not answer, it gets the policy of the record again.
+    /// Has the worker execute a change. If the worker does not answer, it gets the policy of the record
+    /// again.
     fn ask_worker(&mut self, question: &QueueRequest) -> Result<(), Error> {
         match self.master.request(question, WORKER_TIMEOUT) {
             Ok(QueueReply::Done) => Ok(()),

@@ -25,8 +25,9 @@ pub(crate) enum PreparedChange {
 
 impl Journal {
     /// Prepares the journal for a change of one class of the policy, which will have the text `policy`. As
-    /// with [`Self::prepare`], the end of the change needs no space. `record` is what the journal has now; fails
-    /// if the journal is of another process, because the line would change a policy that it was not made for.
+    /// with [`Self::prepare`], the end of the change needs no space. `record` is what the journal has now;
+    /// fails if the journal is of another process, because the line would change a policy that it was not
+    /// made for.
     pub(crate) fn prepare_change<B: Serialize>(
         &self,
         record: &Record<B>,

@@ -31,8 +31,8 @@ pub(super) struct ClassesInForce {
 }
 
 impl ClassesInForce {
-    /// Reads the classes of the discipline with this handle, whose root class has no parent in the kernel, and
-    /// all their leaves.
+    /// Reads the classes of the discipline with this handle, whose root class has no parent in the kernel,
+    /// and all their leaves.
     pub(super) fn read(host: &mut HostDevice, root: u32) -> Result<Self, Refused> {
         let leaves = qdisc::of_device(&mut host.socket, host.queue)?;
         Ok(Self {

@@ -1,10 +1,9 @@
 //! Turns the classes that were read into a policy: checks the rules that concern several classes.
 
 use super::Position;
-use super::class_change::ClassForm;
 use super::error::{Mistake, wrong};
 use super::index::{RuleIndex, SoleCondition};
-use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
+use super::read::{ClassForm, MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
 use super::shadow::EarlierRules;
 use super::{DiskClass, Flows, GroupShare, GroupShares, LeafQueue, Policy, ROOT, Rule, SocketClass};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};

@@ -1,8 +1,8 @@
 //! Finds the first rule that matches a packet without trying every rule.
 //!
-//! A rule whose only condition is an address, a MAC address, a mark or a VLAN is *keyed*: tables lead from the
-//! packet's field to the rule. The remaining rules are tried in their order, as long as they precede the rule found by
-//! key.
+//! A rule whose only condition is an address, a MAC address, a mark or a VLAN is *keyed*: tables lead from
+//! the packet's field to the rule. The remaining rules are tried in their order, as long as they precede the
+//! rule found by key.
 //!
 //! Several networks may contain an address. The longest one decides, and it is also the first in the file: a
 //! policy in which a network precedes a part of it is refused, because the part would never match.

@@ -76,10 +76,9 @@ use crate::cello::Purpose;
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::rate::Rate;
 use crate::weight::Weight;
-use class_change::ClassForm;
 use error::Mistake;
 use index::RuleIndex;
-use read::RowMatches;
+use read::{ClassForm, RowMatches};
 use std::net::IpAddr;
 use unisono_time::Duration;
 

@@ -235,9 +235,9 @@ impl UndoDirectory {
         Ok(prepared)
     }
 
-    /// Appends a line to an existing file, all but its end, which [`PreparedLine::commit`] writes. Only for the
-    /// holder of the [lock](Self::lock). Removes what follows the last line end of the file: a line that a
-    /// killed process did not commit. An error leaves no other change.
+    /// Appends a line to an existing file, all but its end, which [`PreparedLine::commit`] writes. Only for
+    /// the holder of the [lock](Self::lock). Removes what follows the last line end of the file: a line that
+    /// a killed process did not commit. An error leaves no other change.
     pub fn append(&self, name: &str, line: &str) -> io::Result<PreparedLine> {
         let file = self.open(name, OpenOptions::new().read(true).write(true))?;
         PreparedLine::new(file.ok_or(ErrorKind::NotFound)?, line)

@@ -1,14 +1,14 @@
 //! Rules that are found by key: a policy with many of them has a rule for each subscriber, customer or VLAN.
 //!
 //! ```text
-//!   key     4 bytes: length in bits   4 bytes: kind   16 bytes: address, MAC address, mark or VLAN, then zeros
+//!   key     4 bytes: length in bits   4 bytes: kind   16 bytes: the value, then zeros
 //!   value   4 bytes: number of the rule   4 bytes: its class
 //! ```
 //! A hash table has the whole addresses, MAC addresses, marks and VLANs, and a trie has the networks. An
-//! address that is not in the table is looked up in the trie. Both ends of a packet and of its frame, its mark
-//! and its VLAN may lead to a rule each; the first one in the policy decides, as
-//! [`unisono_fairqueue::Policy::class_of`] says. The bytes of a MAC address are in words of four bytes, two in
-//! each, because the kernel wants aligned reads from the stack.
+//! address that is not in the table is looked up in the trie. Both ends of a packet and of its frame, its
+//! mark and its VLAN may lead to a rule each; the first one in the policy decides, as
+//! [`unisono_fairqueue::Policy::class_of`] says. The bytes of a MAC address are in words of four bytes, two
+//! in each, because the kernel wants aligned reads from the stack.
 //!
 //! Cost: a look-up in the table takes some 20 ns, one in a trie of 50,000 networks some 200 ns.
 

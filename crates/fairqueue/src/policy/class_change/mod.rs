@@ -1,7 +1,7 @@
 //! Changes the terms of one class of a policy: its weight and its ceiling.
 //!
 //! ```text
-//!   the class's terms in the tree --> checked as `Policy::parse` would check them --> a few bytes of the text
+//!   terms of the class in the tree --> checked as `Policy::parse` would do --> a few bytes of the text
 //!                                         |
 //!                                         +-- refused: the terms before
 //! ```
@@ -13,7 +13,7 @@
 //! Cost: [`Policy::change_terms`] searches the text once, and computes the guarantees of all classes, a part
 //! of a microsecond each. [`TermsChange::apply_to`] takes some microseconds for each class.
 
-use super::read::{ClassLine, HEADING, KEYS, RowMatches, read};
+use super::read::{ClassForm, ClassLine, HEADING, KEYS, RowMatches, read};
 use super::subscribers::{MBIT, broken_promise};
 use super::{Policy, check};
 use crate::hierarchy::ClassId;
@@ -65,21 +65,7 @@ pub struct ChangedPolicy {
     /// The policy without the matches of its subscribers: good for all but the assignment of packets to
     /// classes. Its text is whole.
     pub policy: Policy,
-    /// The terms of the changed class.
     pub terms: ClassTerms,
-}
-
-/// The form in which the terms of a class are written, as far as a change has to know it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ClassForm {
-    /// The text does not declare the class: it is the root, or the default.
-    Implied,
-    /// TOML.
-    Declared,
-    /// A row of a table, without a guaranteed rate.
-    Row,
-    /// A row whose weight promises a rate.
-    PromisedRow,
 }
 
 /// The terms of a class.

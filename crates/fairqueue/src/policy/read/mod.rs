@@ -70,6 +70,19 @@ pub(super) struct WrittenClass {
     pub(super) sockets: Option<Placed<WrittenSockets>>,
 }
 
+/// The form in which the terms of a class are written, as far as a change has to know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ClassForm {
+    /// The text does not declare the class: it is the root, or the default.
+    Implied,
+    /// TOML.
+    Declared,
+    /// A row of a table, without a guaranteed rate.
+    Row,
+    /// A row whose weight promises a rate.
+    PromisedRow,
+}
+
 impl WrittenClass {
     pub(super) fn new(name: Placed<String>, within: Option<usize>) -> Self {
         Self {
