@@ -75,7 +75,7 @@ pub(super) struct WrittenClass {
 pub(super) enum ClassForm {
     /// The text does not declare the class: it is the root, or the default.
     Implied,
-    /// TOML.
+    /// The text declares it in TOML, which has several forms for it.
     Declared,
     /// A row of a table, without a guaranteed rate.
     Row,
