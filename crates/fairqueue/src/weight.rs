@@ -38,6 +38,16 @@ impl Weight {
     pub fn to_f64(self) -> f64 {
         f64::from(self.numerator.get()) / f64::from(self.denominator.get())
     }
+
+    /// Returns the cost of a byte for this weight in the unit in which it is `cost` for the weight `other`.
+    /// Returns `None` if that is no whole number, or too large.
+    pub(crate) fn cost_beside(self, other: Self, cost: u64) -> Option<u64> {
+        let [own, others] = [(self, other), (other, self)]
+            .map(|(one, other)| u128::from(one.numerator.get()) * u128::from(other.denominator.get()));
+        let unit = u128::from(cost) * others;
+        let cost = unit.is_multiple_of(own).then(|| unit / own)?;
+        u64::try_from(cost).ok().filter(|cost| *cost <= MAX_COST)
+    }
 }
 
 impl FromStr for Weight {
@@ -169,6 +179,16 @@ mod tests {
         assert_eq!(WeightScale::from_weights(&weights(&["60", "30", "10"])).costs, [1, 2, 6]);
         assert_eq!(WeightScale::from_weights(&weights(&["0.5", "1.5", "2"])).costs, [12, 4, 3]);
         assert_eq!(WeightScale::from_weights(&weights(&["7"])).costs, [1]);
+    }
+
+    #[test]
+    fn a_weight_that_fits_the_unit_of_its_siblings_has_a_cost_in_it() {
+        let [six, three, four, quarter] = ["6", "3", "4", "0.25"].map(|text| weights(&[text])[0]);
+        assert_eq!(three.cost_beside(six, 2), Some(4));
+        assert_eq!(quarter.cost_beside(six, 2), Some(48));
+        assert_eq!(six.cost_beside(quarter, 48), Some(2));
+        assert_eq!(four.cost_beside(three, 2), None, "3 * 2 / 4");
+        assert_eq!(quarter.cost_beside(six, MAX_COST), None);
     }
 
     #[test]

@@ -114,6 +114,46 @@ proptest! {
     }
 
     #[test]
+    fn every_choice_has_the_least_start_tag_whatever_weights_single_classes_get(
+        tree in hierarchy(), steps in steps(), weights in prop::collection::vec(1..40_u32, 4),
+    ) {
+        let mut tree = tree;
+        let mut scheduler = Scheduler::new(tree.clone());
+        let mut reference = Reference::new(&tree);
+        let mut rounding = BigRational::zero();
+        for (at, step) in steps.iter().enumerate() {
+            match step {
+                Step::Arrive { leaf, length } => {
+                    let leaf = *leaf.get(&leaves(&tree));
+                    scheduler.enqueue(Instant::ZERO, leaf, Packet::new(*length, ())).expect("a leaf takes packets");
+                    reference.enqueue(leaf, *length);
+                }
+                Step::Finish => {
+                    scheduler.finish(Instant::ZERO);
+                    reference.finish();
+                }
+                Step::Change { to } => {
+                    let (class, _) = tree.classes().nth(1 + at % (tree.classes().count() - 1)).expect("it is one");
+                    scheduler.set_weight(class, weight(weights[*to]));
+                    let changed = scheduler.hierarchy().clone();
+                    reference.apply(&tree, &changed);
+                    tree = changed;
+                    rounding += BigRational::from_integer(2.into());
+                }
+                Step::Choose => {
+                    reference.finish();
+                    let Some((leaf, packet)) = scheduler.dequeue(Instant::ZERO) else {
+                        prop_assert!(!reference.wants_any(), "nothing was chosen, though packets wait");
+                        continue;
+                    };
+                    prop_assert!(reference.may_serve_within(leaf, &rounding), "step {at}: {leaf:?} is too early");
+                    prop_assert_eq!(reference.serve(leaf), packet.length);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn the_same_classes_again_change_nothing_at_all(tree in hierarchy(), steps in steps()) {
         let all = leaves(&tree);
         let (mut one, mut other) = (Scheduler::new(tree.clone()), Scheduler::new(tree.clone()));

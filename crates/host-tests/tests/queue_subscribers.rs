@@ -347,9 +347,13 @@ fn a_changed_subscriber_has_what_the_changed_table_gives() -> TestOutcome {
         apply(directory.path(), backend)?;
         send(&format!("{}:9", address(0)));
         until("the packets are counted", || packets("s0") == DATAGRAMS);
+        let record = fs::read(journal()).expect("a policy holds");
         let terms = changed("s0", &["--rate", "3mbit", "--ceiling", "7mbit"]);
         changed("s1", &["--rate", "200kbit"]);
         changed("tower1", &["--weight", "300"]);
+        let written = fs::read(journal()).expect("a policy holds");
+        assert!(written.starts_with(&record), "{backend}: the journal was written anew");
+        assert_eq!(written[record.len()..].split_inclusive(|byte| *byte == b'\n').count(), 3, "{backend}");
         let now = guarantees("out");
         assert_eq!(now.get("s0").copied(), terms["guarantee"].as_f64(), "{backend}");
         assert_eq!(packets("s0"), DATAGRAMS, "{backend}");

@@ -51,6 +51,7 @@ calls! {
     FLOCK = SYS_flock;
     FSTAT = SYS_fstat;
     FSYNC = SYS_fsync;
+    FTRUNCATE = SYS_ftruncate;
     FUTEX = SYS_futex;
     GETDENTS64 = SYS_getdents64;
     GETEUID = SYS_geteuid;

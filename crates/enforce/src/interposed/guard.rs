@@ -92,7 +92,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
         .map_err(failed("wait for signals"))?;
     let mut netlink = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
     let result = set_up_and_run(
-        &policy,
+        policy,
         &named,
         &device,
         options,
@@ -111,7 +111,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
 
 #[expect(clippy::too_many_arguments, reason = "the parts of `serve`, which puts back what this changes")]
 fn set_up_and_run(
-    policy: &Policy,
+    policy: Policy,
     named: &Named,
     device: &Interface,
     options: &Options,
@@ -122,7 +122,7 @@ fn set_up_and_run(
     lock: &mut Option<DirectoryLock>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
-    record.senders = containers::numbers(policy).map_err(|error| Error::Host(error.to_string()))?;
+    record.senders = containers::numbers(&policy).map_err(|error| Error::Host(error.to_string()))?;
     let groups = GroupTags::find(named, &record.senders)?;
     let alive = Words::new("unisono_alive", redirect::WORDS).map_err(failed("make a BPF array"))?;
     let plumbing = QueueDevice::make(options.way, &record.before.queue, device, netlink)?;
@@ -198,7 +198,7 @@ fn set_up_and_run(
         journal,
         record,
         namespace: Namespace::of_this_process().map_err(failed("look at this network namespace"))?,
-        has_hosts: policy.class_of_hosts().is_some(),
+        policy,
         translations: Translations::default(),
     };
     guard.run()
@@ -226,8 +226,8 @@ struct QueueGuard<'a> {
     journal: &'a Journal,
     record: &'a mut Record<BeforeQueue>,
     namespace: Namespace,
-    /// Whether hosts take turns in a class of the policy.
-    has_hosts: bool,
+    /// The policy in force, so that a change of one class need not read its text.
+    policy: Policy,
     /// The hosts behind translated addresses that the worker knows.
     translations: Translations,
 }
@@ -335,7 +335,7 @@ impl QueueGuard<'_> {
         record.senders = containers::numbers(&policy).map_err(|error| Error::Host(error.to_string()))?;
         let groups = GroupTags::find(&named, &record.senders)?;
         let program = load(&self.alive, self.queue, &groups, &named)?;
-        record.policy.clone_from(&text);
+        record.replace_policy(&text);
         // first, so that a full file system is noticed before any change
         let as_wanted = self.journal.prepare(&record)?;
         self.apply_in_worker(text)?;
@@ -350,8 +350,7 @@ impl QueueGuard<'_> {
                 .and_then(|program| Ok(sender::attach(self.netlink, self.device.index, &program)?));
             return Err(back.err().unwrap_or(error));
         }
-        (self.named, self.groups) = (named, groups);
-        self.has_hosts = policy.class_of_hosts().is_some();
+        (self.named, self.groups, self.policy) = (named, groups, policy);
         *self.record = record;
         Ok(())
     }
@@ -361,35 +360,35 @@ impl QueueGuard<'_> {
     /// device stays, because matches do. On an error, the previous policy stays in force.
     fn change_class(&mut self, change: &TermsChange) -> Result<QueueReply, Error> {
         let _lock = self.journal.lock()?;
-        let changed =
-            change.apply_to(&self.record.policy).map_err(|error| Error::Unfit(error.to_string()))?;
-        let terms = changed.terms();
-        let before = std::mem::replace(&mut self.record.policy, changed.text);
-        if let Err(error) = self.change_and_record(change, &before) {
-            self.record.policy = before;
+        let changed = self.policy.change_terms(change);
+        let terms = changed.map_err(|error| Error::Unfit(error.to_string()))?;
+        if let Err(error) = self.change_and_record(change) {
+            // a policy that was accepted once is accepted again
+            let before = Policy::parse(&self.record.policy);
+            self.policy = before.map_err(|error| Error::Host(error.to_string()))?;
             return Err(error);
         }
         Ok(QueueReply::Changed { terms })
     }
 
-    fn change_and_record(&mut self, change: &TermsChange, before: &str) -> Result<(), Error> {
+    fn change_and_record(&mut self, change: &TermsChange) -> Result<(), Error> {
         // first, so that a full file system is noticed before any change
-        let as_wanted = self.journal.prepare(self.record)?;
-        self.ask_worker(&QueueRequest::Change { change: change.clone() }, before)?;
-        if let Err(error) = self.journal.commit(as_wanted) {
-            self.apply_in_worker(before.to_owned())?;
+        let as_wanted = self.journal.prepare_change(self.record, &self.policy.text, change)?;
+        self.ask_worker(&QueueRequest::Change { change: change.clone() })?;
+        if let Err(error) = self.journal.commit_change(as_wanted, self.record, &self.policy.text) {
+            self.apply_in_worker(self.record.policy.clone())?;
             return Err(error.into());
         }
         Ok(())
     }
 
     fn apply_in_worker(&mut self, policy: String) -> Result<(), Error> {
-        let before = self.record.policy.clone();
-        self.ask_worker(&QueueRequest::Apply { policy }, &before)
+        self.ask_worker(&QueueRequest::Apply { policy })
     }
 
-    /// Has the worker execute a change. If the worker does not answer, it gets the policy `before` again.
-    fn ask_worker(&mut self, question: &QueueRequest, before: &str) -> Result<(), Error> {
+    /// Has the worker execute a change. If the worker does not answer, it gets the policy of the record
+    /// again.
+    fn ask_worker(&mut self, question: &QueueRequest) -> Result<(), Error> {
         match self.master.request(question, WORKER_TIMEOUT) {
             Ok(QueueReply::Done) => Ok(()),
             Ok(QueueReply::Refused { why }) => {
@@ -400,7 +399,8 @@ impl QueueGuard<'_> {
             }
             Err(error) => {
                 // a stopped worker will execute the failed request when it continues, and then this one
-                let _ = self.master.send_request(&QueueRequest::Apply { policy: before.to_owned() });
+                let policy = self.record.policy.clone();
+                let _ = self.master.send_request(&QueueRequest::Apply { policy });
                 Err(failed("ask the queue's process")(error))
             }
         }
@@ -447,7 +447,7 @@ impl QueueGuard<'_> {
     /// Tells the worker about the hosts behind translated addresses, if they have changed. After a failure,
     /// the next check tries again.
     fn refresh_translations(&mut self) {
-        if !self.has_hosts {
+        if self.policy.class_of_hosts().is_none() {
             return;
         }
         let Ok(translations) = Translations::read() else { return };

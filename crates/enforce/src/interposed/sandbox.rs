@@ -93,6 +93,7 @@ const GUARD: &[CallRule] = &[
     CallRule(SystemCall::FCNTL, &[]),
     CallRule(SystemCall::FLOCK, &[]),
     CallRule(SystemCall::FSYNC, &[]),
+    CallRule(SystemCall::FTRUNCATE, &[]),
     CallRule(SystemCall::FSTAT, &[]),
     CallRule(SystemCall::NEWFSTATAT, &[]),
     CallRule(SystemCall::STATX, &[]),

@@ -16,9 +16,11 @@
 //! [`unisono_linux::undo`] says who can write these files and why they can be trusted.
 //!
 //! Cost of a write: some ten system calls, among them one fsync(2) and one rename(2). `/run` is usually
-//! memory, where a flush costs nothing; on a disk it takes some milliseconds. When not to use it: for data
-//! that change often.
+//! memory, where a flush costs nothing; on a disk it takes some milliseconds. A change of one class appends a
+//! line to the journal ([`Journal::prepare_change`]), so its cost does not grow with the policy. When not to
+//! use it: for data that change often.
 
+mod class_change;
 mod record;
 mod senders;
 mod side;
@@ -65,6 +67,9 @@ pub enum JournalError {
         "{path} is no journal of this version ({why}); what it was to put back is unknown: look at the device, then remove the file"
     )]
     Form { path: PathBuf, why: String },
+    /// Another command has brought another policy into force meanwhile.
+    #[error("{path} describes another policy now; repeat the command")]
+    Replaced { path: PathBuf },
     /// Another command is changing a queue of this host, and has not ended within the time limit.
     #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", LOCK_TIMEOUT.as_secs())]
     Busy { path: PathBuf },
@@ -364,7 +369,15 @@ impl Journal {
     /// Writes the future contents of the journal into a file beside it, so that [`Self::commit`] at the end
     /// of the change needs no space in the file system. On an error nothing has changed.
     pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<PreparedFile, JournalError> {
-        let text = record.to_text().expect("serializes because its keys are texts");
+        self.prepare_policy(record, &record.policy)
+    }
+
+    fn prepare_policy<B: Serialize>(
+        &self,
+        record: &Record<B>,
+        policy: &str,
+    ) -> Result<PreparedFile, JournalError> {
+        let text = record.to_text(policy).expect("serializes because its keys are texts");
         self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))
     }
 
@@ -395,7 +408,7 @@ mod tests {
     use unisono_linux::pidfd::{PidFd, start_time};
     use unisono_linux::undo::Author;
 
-    fn journal() -> (tempfile::TempDir, Journal) {
+    pub(super) fn journal() -> (tempfile::TempDir, Journal) {
         let directory = tempfile::tempdir().expect("there is room");
         let journal = Journal::in_directory(
             directory.path(),
@@ -434,7 +447,8 @@ mod tests {
             format!("{},{}", header.trim_end_matches('}'), body.trim_start_matches('{').trim_end());
         fs::write(journal.path(), of_one_line).expect("there is room");
         assert_eq!(journal.header().expect("one line").as_ref(), Some(&*record));
-        assert_eq!(journal.read().expect("it is sound"), Some(record));
+        let read = journal.read::<Vec<u32>>().expect("it is sound").expect("it is there");
+        assert_eq!((&*read, &read.policy, &read.before), (&*record, &record.policy, &record.before));
     }
 
     #[test]

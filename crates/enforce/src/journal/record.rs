@@ -1,4 +1,12 @@
 //! The contents of a journal: the changing process, the phase of the change, and the state to restore.
+//!
+//! ```text
+//!   header                      read by most commands
+//!   policy and state before     megabytes for thousands of classes
+//!   change of one class         of `unisono queue change`; up to MAX_CHANGES lines, which are applied to the
+//!   change of one class           policy when the journal is read
+//!   change of one class, no end     not committed: the policy is that without it
+//! ```
 
 use super::senders::SenderNumbers;
 use serde::de::DeserializeOwned;
@@ -6,11 +14,16 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fs;
 use std::ops::{Deref, DerefMut};
+use unisono_fairqueue::TermsChange;
 use unisono_linux::network_namespace;
 use unisono_linux::undo::Author;
 
 pub(super) const FORMAT: &str = "unisono-queue-1";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// The most changes of single classes that are appended to a journal before it is written anew. To apply one
+/// of them to a policy of 50,000 classes takes a reader some milliseconds; to write such a journal takes some
+/// tens.
+pub(super) const MAX_CHANGES: usize = 16;
 
 /// A record without the policy itself: the first line of a journal.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -43,6 +56,9 @@ pub struct Record<B> {
     /// The policy's text.
     pub policy: String,
     pub before: B,
+    /// The number of changes that the journal has behind this record, and `policy` has as well; or at least
+    /// [`MAX_CHANGES`] if the journal cannot have another one.
+    pub(super) changes: usize,
 }
 
 /// The second line of a journal.
@@ -116,7 +132,7 @@ impl<B> Record<B> {
             phase: Phase::Changing,
             senders: SenderNumbers::default(),
         };
-        Self { header, policy: policy.to_owned(), before }
+        Self { header, policy: policy.to_owned(), before, changes: 0 }
     }
 
     pub(crate) fn with_senders(mut self, senders: &SenderNumbers) -> Self {
@@ -128,12 +144,18 @@ impl<B> Record<B> {
         self.phase = Phase::Holds;
         self
     }
+
+    /// Puts another policy into the record. A journal with it has to be written as a whole.
+    pub(crate) fn replace_policy(&mut self, text: &str) {
+        text.clone_into(&mut self.policy);
+        self.changes = 0;
+    }
 }
 
 impl<B: Serialize> Record<B> {
-    /// Returns the text of a journal with this record.
-    pub(super) fn to_text(&self) -> serde_json::Result<String> {
-        let body = RecordBody { policy: Cow::Borrowed(&self.policy), before: &self.before };
+    /// Returns the text of a journal with this record, but with this policy.
+    pub(super) fn to_text(&self, policy: &str) -> serde_json::Result<String> {
+        let body = RecordBody { policy: Cow::Borrowed(policy), before: &self.before };
         Ok(format!("{}\n{}\n", serde_json::to_string(&self.header)?, serde_json::to_string(&body)?))
     }
 }
@@ -143,9 +165,23 @@ impl<B: DeserializeOwned> Record<B> {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
         let header = RecordHeader::parse(first)?;
-        let body = if rest.is_empty() { first } else { rest };
+        let (body, appended) = match rest.split_once('\n') {
+            Some((body, appended)) => (body, Some(appended)),
+            None if rest.is_empty() => (first, None),
+            None => (rest, None),
+        };
         let body: RecordBody<'_, B> = serde_json::from_str(body).map_err(|error| error.to_string())?;
-        Ok(Self { header, policy: body.policy.into_owned(), before: body.before })
+        let changes = if appended.is_some() { 0 } else { MAX_CHANGES };
+        let (policy, before) = (body.policy.into_owned(), body.before);
+        let mut record = Self { header, policy, before, changes };
+        // a killed process has not committed what follows the last line end
+        let committed = appended.and_then(|appended| appended.rsplit_once('\n'));
+        for line in committed.iter().flat_map(|(lines, _)| lines.split('\n')) {
+            let change: TermsChange = serde_json::from_str(line).map_err(|error| error.to_string())?;
+            change.write_into(&mut record.policy).map_err(|error| error.to_string())?;
+            record.changes += 1;
+        }
+        Ok(record)
     }
 }
 

@@ -12,8 +12,8 @@
 //! change and the next `apply` compare with the classes of the kernel, not with the record, so both repair
 //! it. The record is never in the phase `Changing`, because then the next command would end the whole policy.
 //!
-//! Cost: the kernel describes all classes of the device (some microseconds each), and the record is written
-//! anew. The classifier and all other classes stay as they are.
+//! Cost: the kernel describes all classes of the device (some microseconds each), without the queues of those
+//! that stay, and the record gets another line. The classifier and all other classes stay as they are.
 
 use super::htb_classes::{self, HANDLE, PlannedClass};
 use super::in_force::ClassesInForce;
@@ -22,7 +22,7 @@ use super::site::{HostDevice, KernelBackend};
 use super::{Kernel, sockets};
 use crate::error::Error;
 use crate::journal::Record;
-use unisono_fairqueue::{ClassTerms, Policy, TermsChange};
+use unisono_fairqueue::{ChangedPolicy, ClassTerms, Policy, TermsChange};
 use unisono_linux::netlink::NetlinkRequest;
 
 pub(super) fn change(kernel: &mut Kernel, change: &TermsChange) -> Result<ClassTerms, Error> {
@@ -30,25 +30,23 @@ pub(super) fn change(kernel: &mut Kernel, change: &TermsChange) -> Result<ClassT
     let mut host = kernel.site.host()?;
     let journal = kernel.site.journal()?;
     let _lock = journal.lock()?;
-    let held = kernel.recovered(&mut host, &journal)?.ok_or_else(|| kernel.site.no_policy())?;
+    let mut held = kernel.recovered(&mut host, &journal)?.ok_or_else(|| kernel.site.no_policy())?;
     if !matches!(kernel.root(&mut host, true), Ok(Root::Ours)) {
         return Err(kernel.site.removed("the classes"));
     }
-    let changed = change.apply_to(&held.policy)?;
-    let requests = requests(kernel, &mut host, &changed.classes, &held)?;
-    let mut record = held.clone();
-    record.policy.clone_from(&changed.text);
+    let ChangedPolicy { policy, terms } = change.apply_to(&held.policy)?;
+    let requests = requests(kernel, &mut host, &policy, &held)?;
     // first, so that a full file system is noticed before any change
-    let as_wanted = journal.prepare(&record)?;
+    let as_wanted = journal.prepare_change(&held, &policy.text, change)?;
     let done = host.socket.run(&requests).map_err(Error::from);
-    if let Err(error) = done.and_then(|()| Ok(journal.commit(as_wanted)?)) {
+    if let Err(error) = done.and_then(|()| Ok(journal.commit_change(as_wanted, &mut held, &policy.text)?)) {
         let undone = Policy::parse(&held.policy).map_err(Error::from).and_then(|policy| {
             let requests = self::requests(kernel, &mut host, &policy, &held)?;
             Ok(host.socket.run(&requests)?)
         });
         return Err(error.or_not_restored(&kernel.site.device(), undone));
     }
-    Ok(changed.terms())
+    Ok(terms)
 }
 
 /// Returns the requests that change the present classes into the classes of a policy. The policy has the tree
@@ -60,11 +58,16 @@ fn requests(
     held: &Record<BeforeKernel>,
 ) -> Result<Vec<NetlinkRequest>, Error> {
     let before = &held.before;
-    let in_force = ClassesInForce::read(host, HANDLE)?;
+    let mut in_force = ClassesInForce::read_classes(host, HANDLE)?;
     let stored = sockets::stored(policy, &before.numbers, before.sockets)?;
     let leaves = stored.map_or_else(Vec::new, |stored| stored.leaves);
     let (longest, _) = kernel.longest(host, policy, before.gso_max_size);
-    let plan: Vec<PlannedClass> =
+    let mut plan: Vec<PlannedClass> =
         htb_classes::plan(policy, &before.numbers, longest, kernel.tuning, &leaves, &in_force);
+    plan.retain(|planned| !planned.is_in(&in_force));
+    // the queue of a leaf follows from the parameters of its class
+    for planned in plan.iter().filter(|planned| planned.leaf.is_some()) {
+        in_force.read_leaf(host, planned.class.number)?;
+    }
     Ok(htb_classes::changes(&plan, &in_force, host.queue))
 }

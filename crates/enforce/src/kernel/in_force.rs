@@ -6,7 +6,7 @@
 //! [`MAX_QUANTUM_DEVIATION`] are ignored. Otherwise a change of one subscriber would change all the others. A
 //! deviation never adds up, because it is relative to the class that the device has.
 //!
-//! Cost: the kernel describes a class with its queue in some microseconds.
+//! Cost: the kernel describes a class in some microseconds, and its leaf in as many.
 
 use super::site::HostDevice;
 use std::collections::{HashMap, HashSet};
@@ -31,19 +31,34 @@ pub(super) struct ClassesInForce {
 }
 
 impl ClassesInForce {
-    /// Reads the classes of the discipline with this handle, whose root class has no parent in the kernel.
+    /// Reads the classes of the discipline with this handle, whose root class has no parent in the kernel,
+    /// and all their leaves.
     pub(super) fn read(host: &mut HostDevice, root: u32) -> Result<Self, Refused> {
+        let leaves = qdisc::of_device(&mut host.socket, host.queue)?;
+        Ok(Self {
+            handles: leaves.iter().map(|leaf| leaf.handle).collect(),
+            leaves: leaves.into_iter().map(|leaf| (leaf.parent, leaf)).collect(),
+            ..Self::read_classes(host, root)?
+        })
+    }
+
+    /// Reads the classes as [`Self::read`] does, without the disciplines of their leaves.
+    pub(super) fn read_classes(host: &mut HostDevice, root: u32) -> Result<Self, Refused> {
         let own_parent = |class: HtbClass| match class.parent {
             qdisc::ROOT => HtbClass { parent: root, ..class },
             _ => class,
         };
         let classes = htb::classes(&mut host.socket, host.queue)?.into_iter().map(own_parent);
-        let leaves = qdisc::of_device(&mut host.socket, host.queue)?;
-        Ok(Self {
-            handles: leaves.iter().map(|leaf| leaf.handle).collect(),
-            classes: classes.map(|class| (class.number, class)).collect(),
-            leaves: leaves.into_iter().map(|leaf| (leaf.parent, leaf)).collect(),
-        })
+        Ok(Self { classes: classes.map(|class| (class.number, class)).collect(), ..Self::default() })
+    }
+
+    /// Reads the discipline of the leaf with this number.
+    pub(super) fn read_leaf(&mut self, host: &mut HostDevice, class: u32) -> Result<(), Refused> {
+        if let Some(leaf) = qdisc::at(&mut host.socket, host.queue, class)? {
+            self.handles.insert(leaf.handle);
+            self.leaves.insert(class, leaf);
+        }
+        Ok(())
     }
 
     /// Returns the rate that a class has, if it deviates little from the `wanted` one, or else the wanted

@@ -3,7 +3,7 @@
 use super::Position;
 use super::error::{Mistake, wrong};
 use super::index::{RuleIndex, SoleCondition};
-use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
+use super::read::{ClassForm, MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
 use super::shadow::EarlierRules;
 use super::{DiskClass, Flows, GroupShare, GroupShares, LeafQueue, Policy, ROOT, Rule, SocketClass};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
@@ -18,8 +18,8 @@ const DEFAULT: &str = "default";
 /// The most matches in a policy: twice the number of classes that the kernel has for a device, because most
 /// subscribers have an address of each version of IP.
 const MAX_RULES: usize = 1 << 17;
-/// The most matches with several conditions, or with others than an address, mark or VLAN. Each of them is
-/// compared with every packet and with the other matches.
+/// The most matches with several conditions, or with others than an address, MAC address, mark or VLAN. Each
+/// of them is compared with every packet and with the other matches.
 const MAX_COMPARED: usize = 4096;
 /// The range of weights for processor time; control groups of both versions support it.
 const CPU_WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
@@ -32,7 +32,7 @@ pub(super) fn check(
     place: &dyn Fn(Position) -> String,
 ) -> Result<Policy, Mistake> {
     let place_of = |offset| place(Position::at_offset(text, offset));
-    let Written { rate, framing, default, classes, cpu, io, disk } = written;
+    let Written { rate, framing, default, classes, rows, cpu, io, disk } = written;
     let names = names(&place_of, &classes)?;
     let parents = parents(&classes, &names)?;
     let children = children_of(&classes, &parents);
@@ -92,8 +92,14 @@ pub(super) fn check(
     };
     let mut ceilings = vec![None; hierarchy.classes().count()];
     let mut queues = vec![LeafQueue::default(); ceilings.len()];
+    let mut forms = vec![ClassForm::Implied; ceilings.len()];
     for class in &classes {
         let id = id(class);
+        forms[id.index()] = match class.weight {
+            _ if rows.is_none_or(|rows| class.name.at < rows) => ClassForm::Declared,
+            Some(_) => ClassForm::PromisedRow,
+            None => ClassForm::Row,
+        };
         queues[id.index()] = LeafQueue {
             flows: class.flows.as_ref().map_or(Flows::Together, |flows| flows.value),
             congestion: class.congestion.as_ref().map(|most| most.value),
@@ -127,6 +133,7 @@ pub(super) fn check(
         hierarchy,
         default,
         ceilings,
+        forms,
         queues,
         rules,
         index,
@@ -347,8 +354,8 @@ fn rules(
             return wrong(
                 at,
                 format!(
-                    "there are more than {MAX_COMPARED} matches of other kinds than one address, mark or VLAN; let \
-                     nftables set marks, and match these"
+                    "there are more than {MAX_COMPARED} matches of other kinds than one address, MAC address, mark or \
+                     VLAN; let nftables set marks, and match these"
                 ),
             );
         }

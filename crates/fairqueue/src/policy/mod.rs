@@ -78,7 +78,7 @@ use crate::rate::Rate;
 use crate::weight::Weight;
 use error::Mistake;
 use index::RuleIndex;
-use read::RowMatches;
+use read::{ClassForm, RowMatches};
 use std::net::IpAddr;
 use unisono_time::Duration;
 
@@ -147,6 +147,8 @@ pub struct Policy {
     pub default: ClassId,
     /// The ceiling of each class that has one, by class number.
     pub ceilings: Vec<Option<Rate>>,
+    /// The form in which each class is written, by class number.
+    forms: Vec<ClassForm>,
     /// The queue of each class, by class number.
     pub queues: Vec<LeafQueue>,
     /// The rules that assign packets to classes, in the order of the file: the first rule that matches
@@ -236,8 +238,8 @@ impl Policy {
         policy.map_err(|Mistake { at, what }| PolicyError { at: Position::at_offset(text, at), what })
     }
 
-    /// Sets the weight and the ceiling of a class; `None` keeps the present value. The caller must have
-    /// checked them ([`TermsChange::apply_to`]). The policy's text stays as it is.
+    /// Sets the weight and the ceiling of a class, and keeps those that are `None`. The caller must have
+    /// checked them ([`Self::change_terms`]). The policy's text stays as it is.
     pub fn set_terms(&mut self, class: ClassId, weight: Option<Weight>, ceiling: Option<Rate>) {
         if let Some(weight) = weight {
             self.hierarchy.class_mut(class).weight = weight;

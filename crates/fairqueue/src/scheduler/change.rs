@@ -9,7 +9,10 @@
 //! Tags are whole numbers in the unit of the siblings. In a new unit a lead loses the fraction of a unit,
 //! less than a byte.
 //!
-//! Cost: as much as making a new scheduler, plus a move of every packet that waits.
+//! Cost: as much as making a new scheduler, plus a move of every packet that waits. Another weight of one
+//! class ([`Scheduler::set_weight`]) costs no more than a packet, however many siblings the class has, if a
+//! byte costs the class a whole number in the unit of its siblings. Otherwise the siblings get another unit,
+//! and all their tags change.
 
 use super::{INNER, Inner, MAX_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
 use crate::calendar::Calendar;
@@ -49,13 +52,21 @@ impl<T> Scheduler<T> {
     /// Changes the weight of a class. No packet is lost. The class keeps its lead in bytes; with ten times
     /// the weight, its siblings catch up with that lead ten times as fast.
     pub fn set_weight(&mut self, class: ClassId, weight: Weight) {
-        self.hierarchy.class_mut(class).weight = weight;
+        let before = std::mem::replace(&mut self.hierarchy.class_mut(class).weight, weight);
         if class == ClassId::ROOT {
             return;
         }
         let parent = self.hierarchy.class(class).parent;
-        let scale = self.hierarchy.scale(parent);
         let at = self.slots[parent.index()] & !INNER;
+        let slot = self.slots[class.index()];
+        let cost = self.child(slot).cost;
+        if self.exact[at as usize]
+            && let Some(cost) = weight.cost_beside(before, cost)
+        {
+            self.set_cost(slot, cost);
+            return;
+        }
+        let scale = self.hierarchy.scale(parent);
         let waiting = self.take_all(at);
         let Inner { now, last, .. } = self.inner[at as usize];
         let mut last_finish = 0;
@@ -74,6 +85,29 @@ impl<T> Scheduler<T> {
         }
         self.enter_all(at, waiting);
         self.exact[at as usize] = scale.exact;
+    }
+
+    /// Changes the cost of a byte of one class, in the unit of its siblings. They keep their tags.
+    fn set_cost(&mut self, slot: u32, cost: u64) {
+        let Sibling { tag, cost: before, parent, busy, place, .. } = *self.child(slot);
+        let Inner { now, last, .. } = self.inner[parent as usize];
+        let waits = busy && last != slot;
+        if waits {
+            self.remove(parent, place, TaggedSlot::new(tag, slot));
+        }
+        let tag = now + in_unit(tag.saturating_sub(now), before, cost);
+        let child = self.child(slot);
+        (child.tag, child.cost) = (tag, cost);
+        let inner = &mut self.inner[parent as usize];
+        // it may stay beyond all tags: when no child waits, the virtual time becomes this, and no child has a
+        // lead any more
+        inner.last_finish = inner.last_finish.max(tag);
+        if last == slot {
+            inner.last_tag = tag;
+        }
+        if waits {
+            self.enter(parent, place, TaggedSlot::new(tag, slot));
+        }
     }
 
     /// Changes how much may wait in a class that has a limit, but not which packet is dropped beyond it. No
@@ -317,4 +351,42 @@ impl NewSlots {
 fn in_unit(ahead: u64, cost: u64, new_cost: u64) -> u64 {
     let ahead = u128::from(ahead) * u128::from(new_cost) / u128::from(cost);
     u64::try_from(ahead).unwrap_or(MAX_NOW).min(MAX_NOW)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discipline::Discipline;
+    use crate::hierarchy::ClassSpec;
+    use crate::packet::Packet;
+    use unisono_time::Instant;
+
+    #[test]
+    fn another_weight_of_one_class_of_many_leaves_the_tags_of_its_siblings() {
+        let weight = |weight: &str| weight.parse().expect("a weight");
+        let class = |number: u32| ClassSpec::new(format!("c{number}")).weighing(weight("6"));
+        let tree = Hierarchy::new(ClassSpec::new("link").with((0..100).map(class))).expect("unique names");
+        let mut scheduler = Scheduler::new(tree);
+        let classes: Vec<ClassId> = scheduler.hierarchy().classes().skip(1).map(|(id, _)| id).collect();
+        for class in classes.iter().chain(&classes) {
+            scheduler.enqueue(Instant::ZERO, *class, Packet::new(500, ())).expect("a leaf");
+        }
+        for _ in 0..150 {
+            scheduler.dequeue(Instant::ZERO).expect("packets wait");
+        }
+        let tags = |scheduler: &Scheduler<()>| -> Vec<u64> {
+            let others = classes.iter().filter(|class| **class != classes[7]);
+            others.map(|class| scheduler.leaves[class.index()].child.tag).collect()
+        };
+        let before = tags(&scheduler);
+        assert!(before.iter().any(|tag| *tag > 0));
+        // first a unit in which all weights fit, which the first siblings had not; then only the class's own
+        scheduler.set_weight(classes[7], weight("4"));
+        let rescaled = tags(&scheduler);
+        assert_ne!(rescaled, before);
+        for other in ["6", "2", "12", "4"] {
+            scheduler.set_weight(classes[7], weight(other));
+            assert_eq!(tags(&scheduler), rescaled, "{other}");
+        }
+    }
 }

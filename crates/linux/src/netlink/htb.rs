@@ -8,7 +8,9 @@
 //! A class below its rate sends at once. Above its rate, it borrows from its parent class while the parent is
 //! below its own rate. Classes that borrow from the same parent take turns; in each turn a class sends a
 //! quantum of bytes. Rates count frames as the device gets them, with their Ethernet headers. Cost: about a
-//! microsecond per packet, most of it for a lock.
+//! microsecond per packet, most of it for a lock. For each new class, the kernel walks all classes of the
+//! discipline, in search of filters that name the new one (`tc_bind_tclass` in net/sched/sch_api.c), so the
+//! time to make n classes grows with the square of n: 8 s for 10,000 (Linux 6.18).
 //!
 //! Reference: tc-htb(8), include/uapi/linux/pkt_sched.h, net/sched/sch_htb.c.
 

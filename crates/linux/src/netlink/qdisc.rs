@@ -61,15 +61,20 @@ fn qdisc_of(entry: &Entry) -> Option<Qdisc> {
     })
 }
 
-/// Returns the root discipline of a device without listing the others, of which thousands of classes have as
-/// many. Returns `None` if the kernel made the root discipline.
+/// Returns the root discipline of a device. Returns `None` if the kernel made it.
 pub fn root_of(socket: &mut NetlinkSocket, device: Index) -> Result<Option<Qdisc>, Refused> {
-    let what = format!("read the queueing discipline of device {}", device.0);
+    Ok(at(socket, device, ROOT)?.filter(|root| root.handle != 0))
+}
+
+/// Returns the discipline below a class, or at the root of a device, without listing the others, of which
+/// thousands of classes have as many.
+pub fn at(socket: &mut NetlinkSocket, device: Index, parent: u32) -> Result<Option<Qdisc>, Refused> {
+    let what = format!("read a queueing discipline of device {}", device.0);
     // without this flag, only the listeners to all changes get the answer
     const ECHO: u16 = 0x8;
-    let request = NetlinkRequest::new(what, READ_QDISCS, ECHO, &head(device, 0, ROOT, 0));
+    let request = NetlinkRequest::new(what, READ_QDISCS, ECHO, &head(device, 0, parent, 0));
     match socket.entries(&request, 20) {
-        Ok(entries) => Ok(entries.first().and_then(qdisc_of).filter(|root| root.handle != 0)),
+        Ok(entries) => Ok(entries.first().and_then(qdisc_of)),
         Err(refused) if refused.errno == libc::ENOENT => Ok(None),
         Err(refused) => Err(refused),
     }

@@ -145,7 +145,8 @@ impl<F> Engine<F> {
     }
 
     /// Changes the terms of one class; the caller has checked them. The others keep their places in order,
-    /// and no waiting frame is lost. Cost: for each class a part of a microsecond; no frame leaves meanwhile.
+    /// and no waiting frame is lost. Cost: for another weight, a part of a microsecond for each sibling,
+    /// whose limits depend on all their weights; no frame leaves meanwhile.
     pub fn change_class(&mut self, change: &TermsChange) -> Result<(), EngineChangeError> {
         let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
         let weight = change.new_weight()?;
@@ -162,7 +163,8 @@ impl<F> Engine<F> {
         }
         if let Some(weight) = weight {
             scheduler.set_weight(parts.layout.place(class), weight);
-            for (class, limit) in flows::default_limits(&parts.policy) {
+            let parent = parts.policy.hierarchy.class(class).parent;
+            for (class, limit) in flows::default_limits(&parts.policy, parent) {
                 scheduler.set_limit(parts.layout.place(class), limit);
             }
         }

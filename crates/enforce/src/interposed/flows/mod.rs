@@ -123,18 +123,31 @@ fn default_limit(policy: &Policy, share: f64) -> Limit {
     Limit { packets: u64::MAX, bytes: (bytes as u64).max(MIN_LIMIT), overflow: Overflow::DropTail }
 }
 
-/// Returns the leaves whose limits depend on their shares of the link, with these limits. How the packets to
-/// drop are chosen is not part of the result.
-pub(super) fn default_limits(policy: &Policy) -> impl Iterator<Item = (ClassId, Limit)> {
-    let (tree, shares) = (&policy.hierarchy, policy.hierarchy.shares());
-    let is_limited = |mut id: ClassId| {
-        while tree.class(id).limit.is_none() && id != ClassId::ROOT {
-            id = tree.class(id).parent;
+/// Returns the leaves at or below a class whose limits depend on their shares of the link, with these limits.
+/// How the packets to drop are chosen is not part of the result.
+pub(super) fn default_limits(policy: &Policy, above: ClassId) -> Vec<(ClassId, Limit)> {
+    let tree = &policy.hierarchy;
+    let parent = |class: &ClassId| Some(tree.class(*class).parent).filter(|_| *class != ClassId::ROOT);
+    let line: Vec<ClassId> = std::iter::successors(Some(above), parent).collect();
+    if line.iter().skip(1).any(|class| tree.class(*class).limit.is_some()) {
+        return Vec::new();
+    }
+    // from the link down, as `tree` computes it, so that both round alike
+    let share = line.iter().rev().fold(1.0, |share, class| share * tree.part(*class));
+    let (mut open, mut limits) = (vec![(above, share)], Vec::new());
+    while let Some((id, share)) = open.pop() {
+        let class = tree.class(id);
+        if class.limit.is_some() {
+            continue; // it also holds for all classes below
         }
-        tree.class(id).limit.is_some()
-    };
-    let leaves = tree.classes().map(|(id, _)| id).filter(|id| tree.is_leaf(*id));
-    leaves.filter(move |id| !is_limited(*id)).map(move |id| (id, default_limit(policy, shares[id.index()])))
+        if class.children.is_empty() {
+            limits.push((id, default_limit(policy, share)));
+        }
+        let weight = |child: &ClassId| tree.class(*child).weight.to_f64();
+        let all: f64 = class.children.iter().map(weight).sum();
+        open.extend(class.children.iter().map(|child| (*child, share * (weight(child) / all))));
+    }
+    limits
 }
 
 /// Returns the name of a bucket. It is unique because no class of a policy has a slash in its name.

@@ -4,7 +4,8 @@
 //!   a socket's leaf  if the packet's socket has one of its own ([`super::socket_leaves`])
 //!   read once        VLAN tags skipped; protocol, both addresses, both ports, control groups
 //!                    a later fragment: the class of the packet's first fragment, if it is remembered
-//!   rules by key     of many rules with one address, mark or VLAN each: the first that matches ([`keys`])
+//!   rules by key     of many rules with one address, MAC address, mark or VLAN each: the first that matches
+//!                    ([`keys`])
 //!   rule 1           condition by condition; the first that fails jumps to the next rule
 //!   rule 2           ...                                                      returns its class
 //!   default

@@ -116,7 +116,7 @@ fn matchers() -> impl Strategy<Value = Matcher> {
     let dscp =
         prop_oneof![Just(0), Just(46), Just(63)].prop_map(|number| Dscp::new(number).expect("below 64"));
     let parts = (maybe(0.6, network), maybe(0.5, ports), maybe(0.3, protocol), maybe(0.3, priority));
-    (parts, maybe(0.3, mark), maybe(0.3, dscp), maybe(0.3, macs())).prop_map(
+    let several = (parts, maybe(0.3, mark), maybe(0.3, dscp), maybe(0.3, macs())).prop_map(
         |((address, ports, protocol, priority), mark, dscp, mac)| Matcher {
             cgroup: None,
             address,
@@ -128,7 +128,9 @@ fn matchers() -> impl Strategy<Value = Matcher> {
             dscp,
             vlan: None,
         },
-    )
+    );
+    let one = macs().prop_map(|mac| Matcher { mac: Some(mac), ..Matcher::default() });
+    prop_oneof![4 => several, 1 => one]
 }
 
 fn packets() -> impl Strategy<Value = (Facts<'static>, Before)> {
@@ -259,6 +261,32 @@ fn the_outermost_vlan_of_a_frame_decides() {
             assert_eq!(actual, u32::try_from(class.index()).expect("few classes") + 100, "{tags:?}");
         }
     }
+}
+
+#[test]
+fn each_of_thousands_of_mac_addresses_has_its_class_at_both_ends() {
+    if !can_load() {
+        return;
+    }
+    // more than a list of comparisons may have
+    let mac = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        MacAddress::new([high, 2, low, 0, high, low]).expect("not zero")
+    };
+    let mut text = String::from("rate = \"1mbit\"\ndefault = \"rest\"\n");
+    for number in 0..5000 {
+        let _ = writeln!(text, "[class.c{number}]\nmatch = [{{ mac = \"{}\" }}]", mac(number));
+    }
+    let mut both = Both::new(&text);
+    for number in [0, 1, 255, 256, 4095, 4999] {
+        for (from, to) in [(number, 6000), (6000, number), (number, 4999), (4999, number)] {
+            let facts =
+                Facts { source_mac: Some(mac(from)), destination_mac: Some(mac(to)), ..Facts::default() };
+            assert_eq!(both.class(&frame(&facts, &Before::Nothing)), format!("c{number}"), "{from} {to}");
+        }
+    }
+    let strange = Facts { source_mac: Some(mac(5000)), destination_mac: Some(mac(6000)), ..Facts::default() };
+    assert_eq!(both.class(&frame(&strange, &Before::Nothing)), "rest");
 }
 
 #[test]

@@ -324,10 +324,10 @@ impl Backend for FairQueue {
         let lock = journal.lock()?;
         let record = self.recovered(&mut host, &journal)?.ok_or_else(|| self.site.no_policy())?;
         let changed = change.apply_to(&record.policy)?;
-        let mut policy = Policy::parse(&changed.text)?;
+        let mut policy = Policy::parse(&changed.policy.text)?;
         (policy.cpu, policy.io) = (None, None); // other processes keep them, if any does
         self.install(&policy, &lock)?;
-        Ok(changed.terms())
+        Ok(changed.terms)
     }
 
     fn live(&mut self) -> Result<Live, Error> {

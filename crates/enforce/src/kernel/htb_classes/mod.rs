@@ -102,6 +102,11 @@ pub(super) struct PlannedClass {
 }
 
 impl PlannedClass {
+    /// Returns whether the device has the class with these parameters.
+    pub(super) fn is_in(&self, in_force: &ClassesInForce) -> bool {
+        in_force.class(self.class.number) == Some(&self.class.as_reported())
+    }
+
     /// Returns the request that makes or changes the class.
     pub(super) fn request(&self, device: Index) -> NetlinkRequest {
         htb::class(device, &self.class)
@@ -316,8 +321,6 @@ pub(super) fn changes(
     in_force: &ClassesInForce,
     device: Index,
 ) -> Vec<NetlinkRequest> {
-    let has_class =
-        |planned: &&PlannedClass| in_force.class(planned.class.number) == Some(&planned.class.as_reported());
     let has_leaf = |planned: &&PlannedClass| {
         let found = in_force.leaf(planned.class.number);
         match planned.leaf {
@@ -326,7 +329,8 @@ pub(super) fn changes(
             Some(LeafDiscipline::Fair(codel)) => found.is_some_and(|leaf| codel.describes(leaf)),
         }
     };
-    let classes = plan.iter().filter(|planned| !has_class(planned)).map(|planned| planned.request(device));
+    let classes = plan.iter().filter(|planned| !planned.is_in(in_force));
+    let classes = classes.map(|planned| planned.request(device));
     // a discipline that is there keeps its number
     let handle = |planned: &PlannedClass| match in_force.leaf(planned.class.number) {
         Some(_) => qdisc::AUTOMATIC,

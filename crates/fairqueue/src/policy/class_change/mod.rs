@@ -1,24 +1,26 @@
-//! Changes the terms of one class of a policy, without reading the rest of its subscribers' table.
+//! Changes the terms of one class of a policy: its weight and its ceiling.
 //!
 //! ```text
-//!   text in force --> find the class, write its weight and ceiling --> text with the change
-//!                                                                          |
-//!              refused, as `Policy::parse` would refuse it <-- checked <-- classes without matches
+//!   terms of the class in the tree --> checked as `Policy::parse` would do --> a few bytes of the text
+//!                                         |
+//!                                         +-- refused: the terms before
 //! ```
 //! Nearly all the time of [`Policy::parse`] goes into the matches of the rows: addresses are parsed, indexed
-//! and compared with each other. A change of weight or ceiling leaves them as they are. So the classes are
-//! read without them, and checked by the same code.
+//! and compared with each other. A change of weight or ceiling leaves them as they are, and most checks of
+//! the tree as well. So [`Policy::change_terms`] changes two numbers of a policy in memory. Without such a
+//! policy, [`TermsChange::apply_to`] first reads a text without its matches.
 //!
-//! Cost: one pass over the text, and for each class a part of a microsecond.
+//! Cost: [`Policy::change_terms`] searches the text once, and computes the guarantees of all classes, a part
+//! of a microsecond each. [`TermsChange::apply_to`] takes some microseconds for each class.
 
-use super::error::Mistake;
-use super::read::{ClassLine, HEADING, KEYS, RowMatches, Written, read};
+use super::read::{ClassForm, ClassLine, HEADING, KEYS, RowMatches, read};
 use super::subscribers::{MBIT, broken_promise};
-use super::{Policy, ROOT, check};
+use super::{Policy, check};
 use crate::hierarchy::ClassId;
 use crate::rate::Rate;
 use crate::weight::Weight;
 use serde::{Deserialize, Serialize};
+use std::iter;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -35,8 +37,8 @@ use unisono_text::nearest;
 ///     ceiling: Some("80mbit".parse()?),
 ///     ..TermsChange::for_class("video")
 /// };
-/// let changed = change.apply_to(text)?;
-/// assert!(changed.text.contains("weight = 1\n") && changed.text.contains("ceiling = \"80mbit\"\n"));
+/// let changed = change.apply_to(text)?.policy.text;
+/// assert!(changed.contains("weight = 1\n") && changed.contains("ceiling = \"80mbit\"\n"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -60,12 +62,10 @@ pub struct TermsChangeError {
 /// A policy with a change.
 #[derive(Clone, Debug)]
 pub struct ChangedPolicy {
-    /// The whole text, with all matches.
-    pub text: String,
     /// The policy without the matches of its subscribers: good for all but the assignment of packets to
-    /// classes.
-    pub classes: Policy,
-    pub class: ClassId,
+    /// classes. Its text is whole.
+    pub policy: Policy,
+    pub terms: ClassTerms,
 }
 
 /// The terms of a class.
@@ -77,19 +77,6 @@ pub struct ClassTerms {
     pub guarantee: f64,
     /// Bits a second.
     pub ceiling: u64,
-}
-
-impl ChangedPolicy {
-    /// Returns the terms of the changed class.
-    pub fn terms(&self) -> ClassTerms {
-        let class = self.classes.hierarchy.class(self.class);
-        ClassTerms {
-            class: class.name.clone(),
-            weight: class.weight.to_f64(),
-            guarantee: self.classes.guarantee(self.class),
-            ceiling: self.classes.ceiling(self.class).bits_per_second(),
-        }
-    }
 }
 
 fn refuse<T>(what: impl Into<String>) -> Result<T, TermsChangeError> {
@@ -110,111 +97,180 @@ impl TermsChange {
         weight.parse().map(Some).or_else(|error| refuse(format!("the rate {rate}, in Mbit/s: {error}")))
     }
 
-    /// Returns the policy with this change, in whose `text` the class is. Fails, among other reasons, if
-    /// [`Policy::parse`] would refuse the policy, or if a subscriber would not get the guaranteed rate.
+    /// Returns the policy of a text with this change. Fails as [`Policy::change_terms`] does, or if the text
+    /// is no policy.
     pub fn apply_to(&self, text: &str) -> Result<ChangedPolicy, TermsChangeError> {
-        let weight = self.new_weight()?;
-        let rows = rows_of(text);
-        let row = find_row(text, rows, &self.class);
-        let name = &self.class;
-        if row.is_some() && self.weight.is_some() {
+        let read = read(text, RowMatches::Skipped);
+        let Ok(mut policy) = read.and_then(|written| check::check(text, written, &|at| at.to_string()))
+        else {
+            let name = &self.class;
             return refuse(format!(
-                "`{name}` is a subscriber, whose weight is the guaranteed rate; say the rate instead"
+                "the policy in force cannot be read, so `{name}` cannot be found; apply it again"
             ));
-        }
-        if row.is_none() && self.rate.is_some() && self.is_declared(&text[..rows]) {
-            return refuse(format!(
-                "class `{name}` is not from a table of subscribers; its guaranteed rate follows from its weight: say the weight \
-                 instead"
-            ));
-        }
-        let written = [
-            (ClassLine::Weight, "weight", weight.map(|weight| weight.to_string())),
-            (ClassLine::Ceiling, "ceiling", self.ceiling.map(|ceiling| format!("\"{ceiling}\""))),
-        ];
-        let mut changed = text.to_owned();
-        for (line, key, value) in written {
-            let Some(value) = value else { continue };
-            let place = match row {
-                Some(row) => line.find(&changed, row).map(|line| (line, format!("{key} = {value}"))),
-                None => {
-                    // the text before the rows may have become longer
-                    let head = changed.len() - (text.len() - rows);
-                    place_in_toml(&changed[..head], name, key, &value)
-                }
-            };
-            let Some((place, value)) = place else { return refuse(self.not_found(text)) };
-            changed.replace_range(place, &value);
-        }
-        self.check(changed, weight)
+        };
+        let terms = policy.change_terms(self)?;
+        Ok(ChangedPolicy { policy, terms })
     }
 
-    /// Checks the changed text.
-    fn check(&self, text: String, weight: Option<Weight>) -> Result<ChangedPolicy, TermsChangeError> {
-        let place = |Mistake { at, what }: Mistake| TermsChangeError { what: in_class(&text, at, &what) };
-        let written = read(&text, RowMatches::Skipped).map_err(place)?;
-        let rows = rows_of(&text);
-        let mut promised: Vec<(String, f64)> = written
-            .classes
-            .iter()
-            .filter(|class| class.name.at > rows)
-            .filter_map(|class| Some((class.name.value.clone(), class.weight?.to_f64() * MBIT)))
-            .collect();
-        // the user knows this class, and hears of it first
-        promised.sort_by_key(|(name, _)| *name != self.class);
-        let classes = checked(&text, written).map_err(place)?;
-        let hierarchy = &classes.hierarchy;
-        let found = hierarchy.find(&self.class).filter(|class| *class != ClassId::ROOT);
-        let is_as_wanted = |class: &ClassId| {
-            weight.is_none_or(|weight| hierarchy.class(*class).weight == weight)
-                && (self.ceiling.is_none() || classes.ceilings[class.index()] == self.ceiling)
-        };
-        let Some(class) = found.filter(is_as_wanted) else {
-            return refuse(self.not_alone());
-        };
-        let guarantees = classes.guarantees();
-        for (name, promised) in promised {
-            let Some(class) = hierarchy.find(&name) else { continue };
-            let ceiling = classes.ceiling(class);
+    /// Writes this change into the text of a policy that has accepted it ([`Policy::change_terms`]). A change
+    /// of another policy may fail, or change something else.
+    pub fn write_into(&self, text: &mut String) -> Result<(), TermsChangeError> {
+        for (place, written) in self.edits(text)? {
+            text.replace_range(place, &written);
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of a text to replace, and what by, the last ones first.
+    fn edits(&self, text: &str) -> Result<Vec<(Range<usize>, String)>, TermsChangeError> {
+        let ceiling = self.ceiling.map(|ceiling| format!("\"{ceiling}\""));
+        let weight = self.new_weight()?.map(|weight| weight.to_string());
+        let rows = rows_of(text);
+        if let Some(row) = find_row(text, rows, &self.class) {
+            let lines = [(ClassLine::Ceiling, "ceiling", ceiling), (ClassLine::Weight, "weight", weight)];
+            let edit = |(line, key, value): (ClassLine, _, Option<String>)| {
+                let written = format!("{key} = {}", value?);
+                Some(line.find(text, row).map(|place| (place, written)).ok_or_else(|| self.not_alone()))
+            };
+            return lines.into_iter().filter_map(edit).collect();
+        }
+        let mut head = text[..rows].to_owned();
+        for (key, value) in [("weight", weight), ("ceiling", ceiling)] {
+            let Some(value) = value else { continue };
+            let place = place_in_toml(&head, &self.class, key, &value);
+            let (place, written) = place.ok_or_else(|| self.not_alone())?;
+            head.replace_range(place, &written);
+        }
+        Ok(vec![(0..rows, head)])
+    }
+
+    /// Returns whether a text declares the class with these terms. TOML has more forms than are known to
+    /// [`place_in_toml`].
+    fn is_written_in(&self, text: &str) -> bool {
+        let Ok(written) = read(text, RowMatches::Skipped) else { return false };
+        let class = written.classes.iter().find(|class| class.name.value == self.class);
+        class.is_some_and(|class| {
+            let ceiling = class.ceiling.as_ref().map(|ceiling| ceiling.value);
+            (self.weight.is_none() || class.weight == self.weight)
+                && (self.ceiling.is_none() || ceiling == self.ceiling)
+        })
+    }
+
+    fn not_alone(&self) -> TermsChangeError {
+        let what = format!(
+            "class `{}` is written in a form that cannot be changed alone; change the policy, and apply it",
+            self.class
+        );
+        TermsChangeError { what }
+    }
+}
+
+impl Policy {
+    /// Gives a class other terms, also in the policy's text. Fails, among other reasons, if [`Policy::parse`]
+    /// would refuse such a policy, or if a subscriber would not get the guaranteed rate. On an error, the
+    /// policy is as before.
+    pub fn change_terms(&mut self, change: &TermsChange) -> Result<ClassTerms, TermsChangeError> {
+        let weight = change.new_weight()?;
+        let class = self.hierarchy.find(&change.class).filter(|class| *class != ClassId::ROOT);
+        let Some(class) = class else { return refuse(self.no_class(&change.class)) };
+        let (name, form) = (&change.class, self.forms[class.index()]);
+        match form {
+            ClassForm::Row | ClassForm::PromisedRow if change.weight.is_some() => {
+                return refuse(format!(
+                    "`{name}` is a subscriber, whose weight is the guaranteed rate; say the rate instead"
+                ));
+            }
+            ClassForm::Declared if change.rate.is_some() => {
+                return refuse(format!(
+                    "class `{name}` is not from a table of subscribers; its guaranteed rate follows from its weight: say the \
+                     weight instead"
+                ));
+            }
+            ClassForm::Implied => return Err(change.not_alone()),
+            _ => {}
+        }
+        let edits = change.edits(&self.text)?;
+        if form == ClassForm::Declared && !edits.iter().all(|(_, head)| change.is_written_in(head)) {
+            return Err(change.not_alone());
+        }
+        let before = (self.hierarchy.class(class).weight, self.ceilings[class.index()]);
+        self.set_terms(class, weight, change.ceiling);
+        if change.rate.is_some() {
+            self.forms[class.index()] = ClassForm::PromisedRow;
+        }
+        let guarantees = self.guarantees();
+        if let Err(error) = self.check_terms(class, &guarantees) {
+            (self.hierarchy.class_mut(class).weight, self.ceilings[class.index()]) = before;
+            self.forms[class.index()] = form;
+            return Err(error);
+        }
+        for (place, written) in edits {
+            self.text.replace_range(place, &written);
+        }
+        Ok(ClassTerms {
+            class: change.class.clone(),
+            weight: self.hierarchy.class(class).weight.to_f64(),
+            guarantee: guarantees[class.index()],
+            ceiling: self.ceiling(class).bits_per_second(),
+        })
+    }
+
+    /// Checks the policy after a change of the terms of one class.
+    fn check_terms(&self, changed: ClassId, guarantees: &[f64]) -> Result<(), TermsChangeError> {
+        let tree = &self.hierarchy;
+        let mut open = vec![changed];
+        while let Some(class) = open.pop() {
+            self.check_ceiling(class)?;
+            open.extend(&tree.class(class).children);
+        }
+        // the user knows the changed class, and hears of it first
+        let others = tree.classes().map(|(class, _)| class).filter(|class| *class != changed);
+        for class in iter::once(changed).chain(others) {
+            if self.forms[class.index()] != ClassForm::PromisedRow {
+                continue;
+            }
+            let promised = tree.class(class).weight.to_f64() * MBIT;
+            let ceiling = self.ceiling(class);
             if promised > ceiling.bits_per_second() as f64 {
-                let rate = promised / MBIT;
+                let (name, rate) = (&tree.class(class).name, promised / MBIT);
                 return refuse(format!(
                     "`{name}`: the guaranteed rate {rate}mbit is above the ceiling {ceiling}"
                 ));
             }
-            if let Some(what) = broken_promise(&classes, &guarantees, class, promised) {
+            if let Some(what) = broken_promise(self, guarantees, class, promised) {
                 return refuse(what);
             }
         }
-        Ok(ChangedPolicy { class, classes, text })
+        Ok(())
     }
 
-    fn is_declared(&self, head: &str) -> bool {
-        DeTable::parse(head).is_ok_and(|document| {
-            document.get_ref().get("class").is_some_and(|classes| find_table(classes, &self.class).is_some())
-        })
-    }
-
-    fn not_alone(&self) -> String {
-        format!(
-            "class `{}` is written in a form that cannot be changed alone; change the policy, and apply it",
-            self.class
-        )
-    }
-
-    /// Says why a text has no place for the terms of the class.
-    fn not_found(&self, text: &str) -> String {
-        let name = &self.class;
-        let policy = read(text, RowMatches::Skipped).and_then(|written| checked(text, written));
-        let Ok(policy) = policy else {
-            return format!(
-                "the policy in force cannot be read, so `{name}` cannot be found; apply it again"
-            );
-        };
-        if name != ROOT && policy.hierarchy.find(name).is_some() {
-            return self.not_alone();
+    /// Checks the ceiling of a class against the link and the classes above it. The error has no position:
+    /// users do not see the text in force.
+    fn check_ceiling(&self, class: ClassId) -> Result<(), TermsChangeError> {
+        let Some(ceiling) = self.ceilings[class.index()] else { return Ok(()) };
+        let name = &self.hierarchy.class(class).name;
+        if ceiling > self.rate {
+            return refuse(format!(
+                "class `{name}`: the ceiling {ceiling} is over the link's rate; write at most \"{}\"",
+                self.rate
+            ));
         }
-        let names = || policy.hierarchy.classes().skip(1).map(|(_, class)| class.name.as_str());
+        let mut above = self.hierarchy.class(class).parent;
+        while above != ClassId::ROOT {
+            if let Some(lower) = self.ceilings[above.index()].filter(|above| *above < ceiling) {
+                return refuse(format!(
+                    "class `{name}`: the ceiling {ceiling} is over that of `{}` above it; write at most \"{lower}\"",
+                    self.hierarchy.class(above).name
+                ));
+            }
+            above = self.hierarchy.class(above).parent;
+        }
+        Ok(())
+    }
+
+    /// Says that the policy in force has no class of this name, and which names it has.
+    fn no_class(&self, name: &str) -> String {
+        let names = || self.hierarchy.classes().skip(1).map(|(_, class)| class.name.as_str());
         match nearest(name, names()) {
             Some(near) => format!("the policy in force has no class `{name}`; did you mean `{near}`?"),
             None if names().count() <= MAX_LISTED => format!(
@@ -226,10 +282,6 @@ impl TermsChange {
             ),
         }
     }
-}
-
-fn checked(text: &str, written: Written) -> Result<Policy, Mistake> {
-    check::check(text, written, &|at| at.to_string())
 }
 
 /// The most classes that a message lists.
@@ -284,16 +336,6 @@ fn find_table<'t, 'a>(classes: &'t Spanned<DeValue<'a>>, name: &str) -> Option<&
     };
     let here = tables().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value);
     here.or_else(|| tables().find_map(|(_, value)| find_table(value, name)))
-}
-
-/// Returns a message with the name of the class that has the mistake: users do not see the text in force, so
-/// its lines say nothing to them.
-fn in_class(text: &str, at: usize, what: &str) -> String {
-    let class = read(text, RowMatches::Skipped).ok().and_then(|written| {
-        let before = written.classes.into_iter().filter(|class| class.name.at <= at);
-        Some(before.max_by_key(|class| class.name.at)?.name.value)
-    });
-    class.map_or_else(|| what.to_owned(), |class| format!("class `{class}`: {what}"))
 }
 
 #[cfg(test)]

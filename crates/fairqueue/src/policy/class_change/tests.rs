@@ -56,12 +56,24 @@ proptest! {
         };
         match (change.apply_to(&text), whole(&table(&then))) {
             (Ok(changed), Ok(expected)) => {
-                prop_assert_eq!(&changed.text, &expected);
                 let all = Policy::parse(&expected).expect("it is sound");
-                prop_assert_eq!(changed.classes.guarantees(), all.guarantees());
-                prop_assert_eq!(&changed.classes.ceilings, &all.ceilings);
+                let mut in_memory = Policy::parse(&text).expect("it is sound");
+                prop_assert_eq!(in_memory.change_terms(&change), Ok(changed.terms));
+                for changed in [&changed.policy, &in_memory] {
+                    prop_assert_eq!(&changed.text, &expected);
+                    prop_assert_eq!(changed.guarantees(), all.guarantees());
+                    prop_assert_eq!(&changed.ceilings, &all.ceilings);
+                }
+                let mut replayed = text;
+                prop_assert_eq!(change.write_into(&mut replayed), Ok(()));
+                prop_assert_eq!(replayed, expected);
             }
-            (Err(_), Err(_)) => {}
+            (Err(error), Err(_)) => {
+                let mut in_memory = Policy::parse(&text).expect("it is sound");
+                let before = in_memory.guarantees();
+                prop_assert_eq!(in_memory.change_terms(&change), Err(error));
+                prop_assert_eq!((in_memory.guarantees(), in_memory.text), (before, text));
+            }
             (Ok(_), Err(error)) => prop_assert!(false, "the table is refused: {error}"),
             (Err(error), Ok(_)) => prop_assert!(false, "the change is refused: {error}"),
         }
@@ -95,8 +107,8 @@ fn a_class_of_the_policys_text_is_changed_in_the_form_in_which_it_is_written() {
         for rows in at_both {
             let text = format!("rate = \"100mbit\"\n{written}{rows}");
             let changed = change("a", Some("7"), None, Some("8mbit")).apply_to(&text).expect(written);
-            assert_eq!(changed.text, format!("rate = \"100mbit\"\n{expected}{rows}"));
-            let terms = changed.terms();
+            assert_eq!(changed.policy.text, format!("rate = \"100mbit\"\n{expected}{rows}"));
+            let terms = changed.terms;
             assert_eq!((terms.weight, terms.ceiling), (7.0, 8_000_000));
         }
     }

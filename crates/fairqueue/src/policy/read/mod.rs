@@ -46,6 +46,8 @@ pub(super) struct Written {
     pub(super) framing: LinkFraming,
     pub(super) default: Option<Placed<String>>,
     pub(super) classes: Vec<WrittenClass>,
+    /// The offset of the classes that were read as rows of a table. `None`: there are none.
+    pub(super) rows: Option<usize>,
     pub(super) cpu: Option<Vec<(Placed<String>, Weight)>>,
     pub(super) io: Option<Vec<(Placed<String>, Weight)>>,
     pub(super) disk: Vec<WrittenDisk>,
@@ -66,6 +68,19 @@ pub(super) struct WrittenClass {
     pub(super) congestion: Option<Placed<Duration>>,
     pub(super) matchers: Vec<Placed<Matcher>>,
     pub(super) sockets: Option<Placed<WrittenSockets>>,
+}
+
+/// The form in which the terms of a class are written, as far as a change has to know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ClassForm {
+    /// The text does not declare the class: it is the root, or the default.
+    Implied,
+    /// The text declares it in TOML, which has several forms for it.
+    Declared,
+    /// A row of a table, without a guaranteed rate.
+    Row,
+    /// A row whose weight promises a rate.
+    PromisedRow,
 }
 
 impl WrittenClass {
@@ -99,10 +114,11 @@ fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<TableEntry<'t, 'a>> {
 
 /// Reads a policy. Without the matches of its rows it takes a fraction of the time.
 pub(super) fn read(text: &str, matches: RowMatches) -> Result<Written, Mistake> {
-    let Some((rest, classes)) = row_classes::at_end(text, matches) else { return read_toml(text) };
-    match read_toml(rest) {
+    let Some(rows) = row_classes::at_end(text, matches) else { return read_toml(text) };
+    match read_toml(rows.rest) {
         Ok(mut written) => {
-            written.classes.extend(classes);
+            written.classes.extend(rows.classes);
+            written.rows = Some(rows.begin);
             Ok(written)
         }
         // the whole text may be sound even so
@@ -146,7 +162,7 @@ fn read_toml(text: &str) -> Result<Written, Mistake> {
     let Some(rate) = rate else {
         return wrong(0, "the policy does not say what the link carries; write, say, rate = \"100mbit\"");
     };
-    Ok(Written { rate, framing, default, classes, cpu, io, disk })
+    Ok(Written { rate, framing, default, classes, rows: None, cpu, io, disk })
 }
 
 fn read_class(

@@ -92,10 +92,19 @@ impl ClassLine {
     }
 }
 
-/// Returns the classes at the end of a text, without the first one, and the text before them. The first class
-/// is left to the TOML reader: if the text before could not have such classes, it could not have the first
-/// one. Returns `None` if the text does not end with such classes.
-pub(super) fn at_end(text: &str, matches: RowMatches) -> Option<(&str, Vec<WrittenClass>)> {
+/// The classes at the end of a text.
+pub(super) struct RowClasses<'a> {
+    /// The offset of the first class in the text.
+    pub(super) begin: usize,
+    /// The text up to the end of the first class. That class is left to the TOML reader: if the text before
+    /// could not have such classes, it could not have the first one.
+    pub(super) rest: &'a str,
+    /// The other classes.
+    pub(super) classes: Vec<WrittenClass>,
+}
+
+/// Returns the classes at the end of a text, or `None` if it does not end with such classes.
+pub(super) fn at_end(text: &str, matches: RowMatches) -> Option<RowClasses<'_>> {
     let begin = text.find(HEADING)? + HEADING.len();
     let mut lines = RowLines { text, at: begin, matches };
     lines.class()?;
@@ -104,7 +113,7 @@ pub(super) fn at_end(text: &str, matches: RowMatches) -> Option<(&str, Vec<Writt
     while lines.at < text.len() {
         classes.push(lines.class()?);
     }
-    Some((rest, classes))
+    Some(RowClasses { begin, rest, classes })
 }
 
 struct RowLines<'a> {
@@ -164,13 +173,13 @@ impl<'a> RowLines<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read_toml;
+    use super::super::{Written, read_toml};
     use super::*;
     use crate::policy::error::Mistake;
 
     const POLICY: &str = "rate = \"1gbit\"\n[class.tower]\n";
 
-    fn read(text: &str) -> Result<super::super::Written, Mistake> {
+    fn read(text: &str) -> Result<Written, Mistake> {
         super::super::read(text, RowMatches::Read)
     }
 
@@ -188,10 +197,12 @@ mod tests {
     #[test]
     fn classes_at_the_end_are_read_as_toml_is() {
         let text = with_three();
-        let (rest, classes) = at_end(&text, RowMatches::Read).expect("the text ends with classes");
+        let RowClasses { begin, rest, classes } =
+            at_end(&text, RowMatches::Read).expect("the text ends with classes");
+        assert!(text[begin..].starts_with("[class.a]"));
         assert_eq!(classes.len(), 2);
         assert!(rest.ends_with("]\n") && text[rest.len()..].starts_with("[class.b]"));
-        let debug = |written: Result<_, _>| format!("{:?}", written.ok().expect("it is sound"));
+        let debug = |written: Result<Written, _>| format!("{:?}", written.ok().expect("it is sound").classes);
         assert_eq!(debug(read(&text)), debug(read_toml(&text)));
     }
 

@@ -7,7 +7,8 @@
 //! The idea: a process executes such files with its own privileges, so it reads them only if no other user
 //! can have written them: the directory is a [`PrivateDirectory`], and the file a regular file of this user,
 //! not a link. A file appears completely or not at all ([`UndoDirectory::write`]). Space for the record at
-//! the end of a change can be reserved before the change begins ([`UndoDirectory::prepare`]).
+//! the end of a change can be reserved before the change begins ([`UndoDirectory::prepare`]). A file that
+//! consists of lines can grow by a line, which costs no more for a long file ([`UndoDirectory::append`]).
 //!
 //! One process at a time changes the directory: [`UndoDirectory::lock`] is flock(2) on the directory itself,
 //! so the lock ends with its holder and leaves no file. The lock can be passed to a program that continues
@@ -15,6 +16,10 @@
 //!
 //! Cost: a check of each directory of the path and some five system calls per file. When not to use it: for
 //! data that change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
+
+mod line;
+
+pub use line::PreparedLine;
 
 use crate::local_socket::own_user;
 use crate::pidfd::{runs, start_time};
@@ -148,27 +153,25 @@ impl UndoDirectory {
     /// Reads the text of a file; `None` if it does not exist. Fails with `PermissionDenied` if other users
     /// could have written the file, or if it is a link or not a regular file.
     pub fn read(&self, name: &str) -> io::Result<Option<String>> {
-        let Some(file) = self.open(name)? else { return Ok(None) };
+        let Some(file) = self.open(name, OpenOptions::new().read(true))? else { return Ok(None) };
         as_text(read::all(file, MAX_JOURNAL_BYTES)?).map(Some)
     }
 
     /// Reads the first line of a file as [`Self::read`] reads the file, without its line end.
     pub fn read_first_line(&self, name: &str) -> io::Result<Option<String>> {
-        let Some(file) = self.open(name)? else { return Ok(None) };
+        let Some(file) = self.open(name, OpenOptions::new().read(true))? else { return Ok(None) };
         let mut line = Vec::new();
         BufReader::new(file.take(MAX_JOURNAL_BYTES)).read_until(b'\n', &mut line)?;
         line.pop_if(|last| *last == b'\n');
         as_text(line).map(Some)
     }
 
-    /// Opens a file for reading. Returns `None` if it does not exist.
-    fn open(&self, name: &str) -> io::Result<Option<File>> {
+    /// Opens a file. Returns `None` if it does not exist.
+    fn open(&self, name: &str, options: &mut OpenOptions) -> io::Result<Option<File>> {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);
-        let mut options = OpenOptions::new();
         // O_NONBLOCK: if the file is a pipe, the call does not wait for the other end
-        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = match options.open(&path) {
+        let file = match options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
                 return Err(refused(&path, "is a link"));
@@ -230,6 +233,14 @@ impl UndoDirectory {
         file.write_all(bytes)?;
         file.sync_all()?;
         Ok(prepared)
+    }
+
+    /// Appends a line to an existing file, all but its end, which [`PreparedLine::commit`] writes. Only for
+    /// the holder of the [lock](Self::lock). Removes what follows the last line end of the file: a line that
+    /// a killed process did not commit. An error leaves no other change.
+    pub fn append(&self, name: &str, line: &str) -> io::Result<PreparedLine> {
+        let file = self.open(name, OpenOptions::new().read(true).write(true))?;
+        PreparedLine::new(file.ok_or(ErrorKind::NotFound)?, line)
     }
 
     /// Keeps the contents that a file has now, whatever is written under its name later, until
