@@ -171,7 +171,12 @@ impl ClientOptions {
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
             other => other,
         };
-        let transport = Box::new(open(address).map_err(told)?);
+        let opened = open(address).map_err(|error| match error {
+            // a broker that ends now, or another server
+            Error::Broken(TransportError::Closed) => Error::NoGreeting { address: address.address },
+            other => told(other),
+        });
+        let transport = Box::new(opened?);
         Client::greeted(transport, greeting, self.wait, foreign).map_err(told)
     }
 }
