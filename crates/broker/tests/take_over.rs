@@ -158,8 +158,8 @@ fn carry_after_another_broker(front: &UdpSocket, broker: SocketAddr, is_over: &A
     while !is_over.load(Ordering::Relaxed) {
         if let Ok((length, from)) = front.recv_from(&mut datagram) {
             if program.replace(from).is_none() {
-                let outcome =
-                    another.handle_datagram(std::time::Instant::now(), from, &datagram[..length], &mut answer);
+                let (now, came) = (std::time::Instant::now(), &datagram[..length]);
+                let outcome = another.handle_datagram(now, from, came, &mut answer);
                 assert!(matches!(outcome, DatagramOutcome::Answered));
                 front.send_to(&answer, from).expect("it leaves");
             } else {
