@@ -7,5 +7,6 @@ BOTH(int, Abort, (MPI_Comm comm, int code))
 
 	windows_enter_statistics(true);
 	statistics_print_own("which ended the job");
+	await_launcher();
 	return host_abort(comm, code);
 }

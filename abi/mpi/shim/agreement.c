@@ -6,15 +6,12 @@
  * published nothing is taken to run without Unisono.
  */
 #include "shim.h"
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { TEXT_BYTES = 512, RANKS_BYTES = 256, END_DELAY_S = 5, READ_TIMEOUT_MS = 1000 };
+enum { TEXT_BYTES = 512, RANKS_BYTES = 256, END_DELAY_S = 5 };
 
 static const char KEY[] = "unisono";
 static bool published, partly;
@@ -73,21 +70,6 @@ static void list_ranks(int state, char text[RANKS_BYTES])
 }
 
 /*
- * Waits until the launcher has read the line on standard error, because a launcher that is told to end a job
- * may drop unread output.
- */
-static void await_reader(void)
-{
-	struct stat file;
-	int unread;
-
-	if (fstat(STDERR_FILENO, &file) || !S_ISFIFO(file.st_mode))
-		return;
-	for (int ms = 0; ms < READ_TIMEOUT_MS && !ioctl(STDERR_FILENO, FIONREAD, &unread) && unread; ms++)
-		poll(NULL, 0, 1);
-}
-
-/*
  * Ends the job with one line, which names the ranks. If `first` is set, this rank prints the line; the other
  * ranks give it time to do so.
  */
@@ -115,7 +97,7 @@ static _Noreturn void end_job(bool first)
 				world_rank, ranks);
 		}
 		fflush(stderr);
-		await_reader();
+		await_launcher();
 	}
 	host_abort(MPI_COMM_WORLD, 2);
 	_exit(2);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct handler_record {
 	MPI_Errhandler handle;
@@ -113,8 +112,7 @@ static void print_error(const char *call, int code, const char *words)
 	PMPI_Error_string(class, text, &length);
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	fprintf(stderr, "unisono: rank %d: %s: %s (%s)\n", rank, call, words, text);
-	/* launchers that are told to end a job drop output that they have not read yet */
-	usleep(100000);
+	await_launcher();
 }
 
 int window_error(struct window *window, const char *call, int code, const char *words)

@@ -1,11 +1,18 @@
 /*
  * State of this process that all parts of the shim may ask for: the user's choices, the level of threads, the
- * host's progress, and warnings. Of the shim's files, this one calls only launcher.c.
+ * host's progress, and messages to the user. Of the shim's files, this one calls only launcher.c.
  */
 #include "shim.h"
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A launcher that reads nothing for this long hangs. Chosen, not measured. */
+enum { READ_TIMEOUT_MS = 1000 };
 
 bool many_threads;
 static bool progress_disabled; /* waits make no progress for the host MPI */
@@ -100,4 +107,19 @@ void warn_once(const char *words)
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (rank == 0 && !atomic_flag_test_and_set(&warned))
 		fprintf(stderr, "unisono: %s\n", words);
+}
+
+/*
+ * Waits until the launcher has read what this process has written to standard error, because a launcher that
+ * is told to end a job drops what it has not read.
+ */
+void await_launcher(void)
+{
+	struct stat file;
+	int unread;
+
+	if (fstat(STDERR_FILENO, &file) || !S_ISFIFO(file.st_mode))
+		return;
+	for (int ms = 0; ms < READ_TIMEOUT_MS && !ioctl(STDERR_FILENO, FIONREAD, &unread) && unread; ms++)
+		poll(NULL, 0, 1);
 }

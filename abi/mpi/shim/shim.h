@@ -72,6 +72,7 @@
 extern bool many_threads; /* MPI_THREAD_MULTIPLE: each use of a window locks it */
 void setup(void);
 void warn_once(const char *words);
+void await_launcher(void);
 void progress(void);
 bool messages_forced(void);
 bool agent_possible(void);

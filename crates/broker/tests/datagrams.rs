@@ -18,15 +18,15 @@ use unisono_events_wire::datagram::{DatagramAcceptor, DatagramLink, DatagramOutc
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// The time after which a silent end counts as vanished.
-const IDLE: Duration = Duration::from_secs(30);
+pub(crate) const IDLE: Duration = Duration::from_secs(30);
 
 /// The certificates of all cases.
-struct Keys {
-    broker: TlsCertificates,
+pub(crate) struct Keys {
+    pub(crate) broker: TlsCertificates,
     program: TlsClient,
 }
 
-static KEYS: LazyLock<Keys> = LazyLock::new(|| {
+pub(crate) static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "brokers");
     let own = authority.certify("broker", &["localhost"]);
@@ -356,9 +356,24 @@ fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
     ));
 }
 
+#[test]
+fn a_program_whose_cookie_is_of_the_broker_before_is_told_at_once() {
+    let mut network = Network::new(NetworkFaults { lost: 0, doubled: 0, spread: 0, seed: 1 });
+    while network.sent < 2 {
+        network.step(); // the hello, and the cookie
+    }
+    network.acceptor = DatagramAcceptor::new(&KEYS.broker, IDLE).expect("TLS 1.3");
+    let start = network.now;
+    while !network.is_over() {
+        assert!(network.now < start + Duration::from_secs(1), "it waits for an answer");
+        network.step();
+    }
+    assert!(network.broker.is_none());
+}
+
 /// Runs a test with a broker that listens with UDP alone. If `asks` is true, it asks for certificates of the
 /// programs' authority.
-fn with_udp(
+pub(crate) fn with_udp(
     permissions: Option<&str>,
     test: impl FnOnce(&dyn Fn(Option<CertifiedFiles>) -> TlsAddress, &Authority) + Send + 'static,
 ) {

@@ -1,14 +1,17 @@
 //! A broker hands its sockets and its log over to another process, here: to another server of the test.
 
 use crate::common::watchdog::within_a_minute;
+use crate::datagrams::{IDLE, KEYS, with_udp};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{Broker, Exposure, Limits, OWNER, Permissions, ServeEnd, Server, SocketOrigin};
 use unisono_events_client::{
-    Advertisement, ChannelWait, Client, Durability, Duration, Error, EventDraft, PublishOutcome, TopicHandle,
-    now,
+    Advertisement, ChannelWait, Client, Durability, Duration, Error, EventDraft, PublishOutcome, TlsAddress,
+    TopicHandle, now,
 };
+use unisono_events_wire::datagram::{DatagramAcceptor, DatagramOutcome};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 fn broker() -> Broker {
@@ -138,6 +141,49 @@ fn only_root_and_the_brokers_own_user_take_over_and_only_by_its_socket() {
             assert!(matches!(&refused, Error::Refused(why) if why.starts_with("only root")), "{refused}");
             let counted = Client::connect_tcp(tcp).and_then(|mut client| client.statistics());
             assert_eq!(counted.expect("it answers").refusals["take-over"], 1);
+        });
+    });
+}
+
+/// Carries datagrams between one program and a broker until `is_over`. The first one is answered with the
+/// cookie of another broker.
+fn carry_after_another_broker(front: &UdpSocket, broker: SocketAddr, is_over: &AtomicBool) {
+    let mut another = DatagramAcceptor::new(&KEYS.broker, IDLE).expect("TLS 1.3");
+    let back = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    back.connect(broker).expect("an address");
+    for socket in [front, &back] {
+        socket.set_read_timeout(Some(std::time::Duration::from_millis(1))).expect("a time");
+    }
+    let (mut datagram, mut answer, mut program) = ([0; 2048], Vec::new(), None);
+    while !is_over.load(Ordering::Relaxed) {
+        if let Ok((length, from)) = front.recv_from(&mut datagram) {
+            if program.replace(from).is_none() {
+                let (now, came) = (std::time::Instant::now(), &datagram[..length]);
+                let outcome = another.handle_datagram(now, from, came, &mut answer);
+                assert!(matches!(outcome, DatagramOutcome::Answered));
+                front.send_to(&answer, from).expect("it leaves");
+            } else {
+                back.send(&datagram[..length]).expect("it leaves");
+            }
+        }
+        if let (Ok(length), Some(program)) = (back.recv(&mut datagram), program) {
+            front.send_to(&datagram[..length], program).expect("it leaves");
+        }
+    }
+}
+
+#[test]
+fn a_program_connects_although_another_broker_takes_over_meanwhile() {
+    with_udp(None, |place, _| {
+        let front = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let address = front.local_addr().expect("it is bound");
+        let (broker, is_over) = (place(None).address, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| carry_after_another_broker(&front, broker, &is_over));
+            let client = Client::connect_udp(&TlsAddress { address, ..place(None) });
+            let answered = client.and_then(|mut client| client.statistics());
+            is_over.store(true, Ordering::Relaxed);
+            answered.expect("it serves");
         });
     });
 }

@@ -283,6 +283,33 @@ fn a_program_waits_only_so_long_for_the_handshake() {
 }
 
 #[test]
+fn a_program_that_reconnects_tries_again_when_a_broker_ends_in_the_handshake() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let authority = Authority::new(directory.path(), "a").file;
+    let ending = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let place = TlsAddress {
+        host: "localhost".to_owned(),
+        address: ending.local_addr().expect("bound"),
+        authority: Some(authority),
+        own: None,
+        token: None,
+    };
+    let server = std::thread::spawn(move || {
+        for answer in ["", "", "HTTP/1.1 400 Bad Request\r\n\r\n"] {
+            let (mut program, _) = ending.accept().expect("a program");
+            program.write_all(answer.as_bytes()).expect("it leaves");
+            let _ = program.read(&mut [0; 4096]).expect("a hello");
+        }
+    });
+    let ended = Client::connect_tls(&place).expect_err("it ends the connection");
+    assert!(matches!(ended, Error::NoGreeting { .. }), "{ended}");
+    let lasting = ClientOptions::new().reconnecting(Duration::from_secs(60));
+    let said = refused(lasting.connect(&BrokerAddress::Tls(place)));
+    assert!(said.contains("an HTTP server"), "the third answer: {said}");
+    server.join().expect("it does not panic");
+}
+
+#[test]
 fn an_expired_certificate_is_refused_by_the_one_who_has_it_and_by_the_other_end() {
     with_tls(broker(), true, |site| {
         let old = site.programs.certify_until("old", &["localhost"], 2020);

@@ -56,6 +56,19 @@ impl SharedPlace {
         command.spawn().expect("unisono starts")
     }
 
+    /// Starts the first broker, and waits until it serves.
+    fn first(&self, more: &[&str]) -> Child {
+        let mut broker = self.serve(more);
+        while !self.answers() {
+            if broker.try_wait().expect("it is a child").is_some() {
+                let ended = broker.wait_with_output().expect("it is a child");
+                panic!("the broker ended: {}", String::from_utf8_lossy(&ended.stderr));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        broker
+    }
+
     fn answers(&self) -> bool {
         Client::connect_unix(&self.bus).and_then(|mut client| client.statistics()).is_ok()
     }
@@ -208,7 +221,7 @@ fn without_a_loss(
 
 fn brokers_take_over_from_each_other_without_a_loss_and_no_connection_is_refused() -> TestOutcome {
     let place = SharedPlace::new();
-    let first = place.survivor(vec![place.serve(&[])]);
+    let first = place.first(&[]);
     let brokers = |mut broker: Child| {
         for _ in (0..HAND_OVERS).step_by(one_in(5)) {
             std::thread::sleep(Duration::from_millis(200));
@@ -293,7 +306,7 @@ fn programs_over_tls_and_udp_lose_nothing_when_a_broker_takes_over() -> TestOutc
     let [by_tls, by_udp] = [format!("tls:{tls}"), format!("udp:{udp}")];
     let options = ["--listen", &by_tls, "--listen", &by_udp, "--certificate", &certificate, "--key", &key];
     let taking_over = [&options[..], &["--take-over"]].concat();
-    let mut broker = place.survivor(vec![place.serve(&options)]);
+    let mut broker = place.first(&options);
     let is_over = AtomicBool::new(false);
     let addresses = [("tls", BrokerAddress::Tls(at(tls))), ("udp", BrokerAddress::Udp(at(udp)))];
     std::thread::scope(|scope| {
@@ -325,7 +338,7 @@ fn programs_over_tls_and_udp_lose_nothing_when_a_broker_takes_over() -> TestOutc
 
 fn a_broker_that_is_killed_during_a_hand_over_costs_no_acknowledged_event_and_no_session() -> TestOutcome {
     let place = SharedPlace::new();
-    let first = place.survivor(vec![place.serve(&[])]);
+    let first = place.first(&[]);
     let brokers = |mut broker: Child| {
         for hand_over in (0..HAND_OVERS).step_by(one_in(5)) {
             std::thread::sleep(Duration::from_millis(100));
@@ -342,7 +355,7 @@ fn a_broker_that_is_killed_during_a_hand_over_costs_no_acknowledged_event_and_no
 
 fn of_brokers_that_take_over_at_the_same_time_one_serves_and_the_others_say_why_not() -> TestOutcome {
     let place = SharedPlace::new();
-    let mut brokers = vec![place.survivor(vec![place.serve(&[])])];
+    let mut brokers = vec![place.first(&[])];
     for _ in 0..5 {
         brokers.extend((0..4).map(|_| place.serve(&["--take-over"])));
         let mut ended = Vec::new();
@@ -365,7 +378,7 @@ fn of_brokers_that_take_over_at_the_same_time_one_serves_and_the_others_say_why_
 /// The broker reads both requests in one turn, because it was stopped when they came.
 fn of_two_processes_that_ask_in_one_turn_each_gets_an_answer() -> TestOutcome {
     let place = SharedPlace::new();
-    let mut broker = place.survivor(vec![place.serve(&[])]);
+    let mut broker = place.first(&[]);
     for _ in 0..10 {
         let connect = || Client::connect_shared(&place.bus).expect("it serves");
         let mut first = connect().take_over().expect("it passes its sockets");
@@ -391,7 +404,7 @@ fn of_two_processes_that_ask_in_one_turn_each_gets_an_answer() -> TestOutcome {
 
 fn a_broker_that_cannot_start_leaves_the_other_one_with_all_its_connections() -> TestOutcome {
     let place = SharedPlace::new();
-    let mut broker = place.survivor(vec![place.serve(&[])]);
+    let mut broker = place.first(&[]);
     let mut client = Client::connect_shared(&place.bus).expect("it serves");
     let topic = client.advertise(&Advertisement::new("native")).expect("a topic");
     let file = |name: &str, text: &str| {

@@ -1,9 +1,11 @@
 //! Tests `unisono mpi --stats`: the table of a job's windows, with programs whose operations are known.
 
 use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use unisono_host_tests::mpi::{MPIS, TestedMpi, below, numbers, verdict};
 use unisono_host_tests::processes::text;
-use unisono_host_tests::{Skipped, TestOutcome, host_tests};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program};
 
 fn statistics_agree_with_a_program_whose_operations_are_known() -> TestOutcome {
     for mpi in MPIS {
@@ -114,6 +116,21 @@ fn where_ranks_cannot_gather_each_prints_its_own_table() -> TestOutcome {
     Ok(())
 }
 
+/// A launcher that is told to end the job drops what it has not read. Here nobody reads, until the rank has
+/// waited for as long as it waits at most.
+fn a_rank_that_ends_the_job_waits_until_its_table_is_read() -> TestOutcome {
+    let built = TestedMpi::Mpich.build("aborted.c")?;
+    let mut alone = Command::new(program::unisono());
+    alone.args(["mpi", "--stats", "--"]).arg(built).stdin(Stdio::null()).stdout(Stdio::null());
+    let begun = Instant::now();
+    let mut rank = alone.stderr(Stdio::piped()).spawn().expect("unisono starts");
+    rank.wait().expect("it is a child");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it did not wait: {:?}", begun.elapsed());
+    let said = text(&rank.wait_with_output().expect("it is a child").stderr);
+    assert!(said.contains("unisono: rank 0, which ended the job: windows of 1 rank\n"), "{said}");
+    Ok(())
+}
+
 /// The heading counts the ranks also where none of them had a window.
 fn a_job_without_windows_counts_its_ranks() -> TestOutcome {
     for mpi in MPIS {
@@ -131,4 +148,5 @@ host_tests![needs Nothing;
     statistics_say_how_long_each_synchronization_waited within 120,
     a_window_that_is_never_freed_is_counted within 120,
     where_ranks_cannot_gather_each_prints_its_own_table within 120,
+    a_rank_that_ends_the_job_waits_until_its_table_is_read,
 ];

@@ -162,13 +162,12 @@ impl MemoryLedger {
 
     /// Releases the queue of a consumer that is removed; the queue of its group may linger.
     pub(super) fn release_queue(&mut self, now: Instant, peer: TransportPeer, grant: QueueGrant) {
-        match grant.linger {
-            Duration::ZERO => {
-                self.release(peer, grant.bytes);
-                self.release_held(peer, grant.held);
-            }
-            linger => self.lingering.push((now + linger, peer, grant)),
+        let linger = grant.linger;
+        if !linger.is_zero() {
+            return self.lingering.push((now + linger, peer, grant));
         }
+        self.release(peer, grant.bytes);
+        self.release_held(peer, grant.held);
     }
 
     pub(super) fn release(&mut self, peer: TransportPeer, bytes: u64) {
@@ -208,8 +207,9 @@ impl MemoryLedger {
     }
 }
 
-/// Memory granted to a consumer of a program.
+/// Memory granted to a consumer of a program. Packed, because a broker has many.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
 pub(super) struct QueueGrant {
     pub(super) bytes: u64,
     /// Bytes of its names, patterns and filters.

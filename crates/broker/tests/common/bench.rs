@@ -352,6 +352,14 @@ impl BrokerBench {
         self.connect_packet(Comes::Token(token), (5, 0xC6), &rest).0
     }
 
+    /// Connects a user's client of MQTT 5 whose session outlives the connection for a minute, and whose will
+    /// waits for `delay` seconds. The payload of the will is its topic.
+    pub(crate) fn mqtt_with_delayed_will(&mut self, name: &str, topic: &str, delay: u32) -> BenchClient {
+        let expiry = [&[5, 0x11][..], &60_u32.to_be_bytes()].concat();
+        let will = [&[5, 0x18][..], &delay.to_be_bytes(), &text(topic), &text(topic)].concat();
+        self.connect_packet(Comes::User(0), (5, 0x06), &[expiry, text(name), will].concat()).0
+    }
+
     /// Connects with the token as a password, and without a user.
     pub(crate) fn mqtt_with_token(&mut self, token: &'static str, name: &str) -> (BenchClient, u8, bool) {
         let rest = [vec![0], text(name), text(&format!("{token}-secret"))].concat();

@@ -8,7 +8,7 @@
 //! bytes as its queue may hold. One event may exceed this bound of bytes, because the size is known only at
 //! delivery.
 
-use super::{AttachedConsumer, EventChannel};
+use super::EventChannel;
 use crate::alarms::ChannelAlarm;
 use crate::event::EventPayload;
 use crate::ids::{ConsumerId, InboxId};
@@ -34,7 +34,7 @@ pub(super) struct Unacknowledged<P> {
     /// By number, each with the time of its redelivery.
     pub(super) parcels: BTreeMap<u64, (Instant, Parcel<P>)>,
     /// Approximate bytes of `parcels`.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// The event that is larger than the queue, if any.
     oversize: OversizeShare,
     /// The number of the last delivery.
@@ -52,23 +52,12 @@ impl<P: EventPayload> Unacknowledged<P> {
     }
 }
 
-impl<P: EventPayload> AttachedConsumer<P> {
-    /// Returns the number of unacknowledged deliveries, and their approximate bytes.
-    pub(super) fn unacknowledged(&self) -> (usize, usize) {
-        self.unacknowledged.as_ref().map_or((0, 0), |those| (those.parcels.len(), those.bytes))
-    }
-
-    fn take_unacknowledged(&mut self, number: u64) -> Option<(Instant, Parcel<P>)> {
-        self.unacknowledged.as_mut()?.take(number)
-    }
-}
-
 impl<P: EventPayload> EventChannel<P> {
     /// Acknowledges the delivery with this number for a consumer.
     pub fn acknowledge(&mut self, consumer: ConsumerId, number: u64) -> Acknowledged {
-        let Some(member) = self.consumers.get_mut(&consumer) else { return Acknowledged::Unknown };
-        let Some((again, _)) = member.take_unacknowledged(number) else { return Acknowledged::Unknown };
-        let inbox = member.inbox;
+        let Some((again, _, inbox)) = self.take_unacknowledged(consumer, number) else {
+            return Acknowledged::Unknown;
+        };
         self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
         self.place(inbox);
         Acknowledged::Done
@@ -77,13 +66,24 @@ impl<P: EventPayload> EventChannel<P> {
     /// Returns the number of unacknowledged deliveries of a consumer.
     #[must_use]
     pub fn unacknowledged(&self, consumer: ConsumerId) -> usize {
-        self.consumers.get(&consumer).map_or(0, |member| member.unacknowledged().0)
+        self.unacknowledged.get(&consumer).map_or(0, |those| those.parcels.len())
     }
 
     /// Returns the approximate bytes of a consumer's unacknowledged deliveries.
     #[must_use]
     pub fn unacknowledged_bytes(&self, consumer: ConsumerId) -> usize {
-        self.consumers.get(&consumer).map_or(0, |member| member.unacknowledged().1)
+        self.unacknowledged.get(&consumer).map_or(0, |those| those.bytes)
+    }
+
+    /// Takes a delivery out; returns the time of its redelivery, and its inbox.
+    fn take_unacknowledged(
+        &mut self,
+        consumer: ConsumerId,
+        number: u64,
+    ) -> Option<(Instant, Parcel<P>, InboxId)> {
+        let inbox = self.consumers.get(&consumer)?.inbox;
+        let (again, parcel) = self.unacknowledged.get_mut(&consumer)?.take(number)?;
+        Some((again, parcel, inbox))
     }
 
     /// Stores a delivery until it is acknowledged. Returns its number.
@@ -94,13 +94,13 @@ impl<P: EventPayload> EventChannel<P> {
         redelivery: Redelivery,
         parcel: Parcel<P>,
     ) -> Option<u64> {
-        let member = self.consumers.get_mut(&consumer)?;
+        let member = self.consumers.get(&consumer)?;
         let capacity =
             self.receivers.get(&member.inbox).map_or(usize::MAX, |it| it.inbox.spec.capacity.bytes);
         let tenants = &mut self.tenants;
-        let kept = member.unacknowledged.get_or_insert_with(|| {
+        let kept = self.unacknowledged.entry(consumer).or_insert_with(|| {
             let oversize = OversizeShare::new(tenants.oversize(member.tenant));
-            Box::new(Unacknowledged { parcels: BTreeMap::new(), bytes: 0, oversize, delivered: 0 })
+            Unacknowledged { parcels: BTreeMap::new(), bytes: 0, oversize, delivered: 0 }
         });
         kept.delivered += 1;
         kept.bytes += parcel.memory();
@@ -118,9 +118,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Handles the expiry of a delivery's acknowledgement timeout.
     pub(super) fn repeat(&mut self, now: Instant, consumer: ConsumerId, number: u64) {
-        let Some(member) = self.consumers.get_mut(&consumer) else { return };
-        let inbox = member.inbox;
-        if let Some((_, parcel)) = member.take_unacknowledged(number) {
+        if let Some((_, parcel, inbox)) = self.take_unacknowledged(consumer, number) {
             self.requeue(now, inbox, parcel);
         }
     }

@@ -40,7 +40,7 @@ impl<P: EventPayload> EventChannel<P> {
             };
             let arrival = self.arrival();
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
-            let Some(at) = receiver.free_member(&self.consumers, &self.paused) else { continue };
+            let Some(at) = receiver.free_member(&self.unacknowledged, &self.paused) else { continue };
             let consumer = receiver.members.as_slice()[at];
             if receiver.members.len() > 1 {
                 receiver.members.remove(at);

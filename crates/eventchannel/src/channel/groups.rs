@@ -3,6 +3,7 @@
 
 use super::EventChannel;
 use crate::event::EventPayload;
+use crate::ids::ConsumerId;
 
 impl<P: EventPayload> EventChannel<P> {
     /// Returns whether a group has consumers, or lingers without consumers.
@@ -18,11 +19,8 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn group_owes(&self, group: &str) -> bool {
         let Some(inbox) = self.groups.get(group) else { return false };
         let Some(receiver) = self.receivers.get(inbox) else { return false };
-        let unacknowledged =
-            receiver.members.as_slice().iter().any(|member| {
-                self.consumers.get(member).is_some_and(|consumer| consumer.unacknowledged().0 > 0)
-            });
-        unacknowledged
+        let unacknowledged = |member: &ConsumerId| self.unacknowledged(*member) > 0;
+        receiver.members.as_slice().iter().any(unacknowledged)
             || receiver.inbox.turn().is_some()
             || receiver.has_notices()
             || !receiver.correlations().is_empty()

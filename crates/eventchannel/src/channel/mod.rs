@@ -174,11 +174,9 @@ struct OfferState {
 }
 
 #[derive(Debug)]
-struct AttachedConsumer<P> {
+struct AttachedConsumer {
     inbox: InboxId,
     tenant: TenantId,
-    /// `None`: no delivery had to be acknowledged so far.
-    unacknowledged: Option<Box<Unacknowledged<P>>>,
 }
 
 #[derive(Debug)]
@@ -228,7 +226,9 @@ pub struct EventChannel<P> {
     topics: NumberMap<TopicId, Topic<P>>,
     topic_names: HashMap<Arc<str>, TopicId>,
     suppliers: NumberMap<SupplierId, SupplierState>,
-    consumers: NumberMap<ConsumerId, AttachedConsumer<P>>,
+    consumers: NumberMap<ConsumerId, AttachedConsumer>,
+    /// The consumers that have had to acknowledge a delivery.
+    unacknowledged: NumberMap<ConsumerId, Unacknowledged<P>>,
     /// The consumers that take no deliveries for now.
     paused: NumberSet<ConsumerId>,
     /// The leases of consumers; most have none.
@@ -293,6 +293,7 @@ impl<P: EventPayload> EventChannel<P> {
             topic_names: HashMap::new(),
             suppliers: NumberMap::default(),
             consumers: NumberMap::default(),
+            unacknowledged: NumberMap::default(),
             paused: NumberSet::default(),
             leases: NumberMap::default(),
             receivers: NumberMap::default(),
@@ -476,7 +477,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(receiver) = self.receivers.get_mut(&id) else { return };
         receiver.drop_unused();
         let becomes_idle = receiver.inbox.becomes_idle();
-        let standing = match receiver.free_member(&self.consumers, &self.paused) {
+        let standing = match receiver.free_member(&self.unacknowledged, &self.paused) {
             Some(_) => receiver.standing_now(),
             None => None,
         };

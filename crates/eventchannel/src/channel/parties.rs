@@ -410,8 +410,7 @@ impl<P: EventPayload> EventChannel<P> {
             self.leases.insert(id, lease);
         }
         self.tenants.take(spec.tenant, TenantResource::Consumers, 1);
-        let member = AttachedConsumer { inbox, tenant: spec.tenant, unacknowledged: None };
-        self.consumers.insert(id, member);
+        self.consumers.insert(id, AttachedConsumer { inbox, tenant: spec.tenant });
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.members.push(id);
         }
@@ -474,6 +473,8 @@ impl<P: EventPayload> EventChannel<P> {
         give_back(&mut self.consumers);
         self.leases.remove(&consumer);
         self.paused.remove(&consumer);
+        let unacknowledged = self.unacknowledged.remove(&consumer);
+        give_back(&mut self.unacknowledged);
         self.tenants.release(member.tenant, TenantResource::Consumers, 1);
         let inbox = member.inbox;
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
@@ -492,8 +493,7 @@ impl<P: EventPayload> EventChannel<P> {
             }
             false => self.forget_asked(inbox, |by| by == consumer),
         }
-        let unacknowledged = member.unacknowledged.map(|those| those.parcels).unwrap_or_default();
-        for (number, (again, parcel)) in unacknowledged {
+        for (number, (again, parcel)) in unacknowledged.into_iter().flat_map(|those| those.parcels) {
             self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
             self.requeue(now, inbox, parcel);
         }
@@ -531,8 +531,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// a search of all topics and of all these events and reports.
     pub fn retire_unused(&mut self) -> usize {
         let inboxes = self.receivers.values().flat_map(|receiver| receiver.inbox.parcels());
-        let outstanding = self.consumers.values().filter_map(|consumer| consumer.unacknowledged.as_ref());
-        let outstanding = outstanding.flat_map(|those| those.parcels.values());
+        let outstanding = self.unacknowledged.values().flat_map(|those| those.parcels.values());
         let parcels = inboxes.chain(outstanding.map(|(_, parcel)| parcel)).flat_map(Parcel::events);
         let parts = self.correlations.values().flat_map(|state| state.correlator.events());
         let events = parcels.chain(parts).map(|event| event.topic);

@@ -1,6 +1,6 @@
 //! An inbox with its consumers, and its place among the inboxes of its class.
 
-use super::AttachedConsumer;
+use super::acknowledge::Unacknowledged;
 use super::past::PastReader;
 use crate::delivery::ChannelNotice;
 use crate::dispatch::ClassStanding;
@@ -77,18 +77,18 @@ impl<P: EventPayload> Receiver<P> {
     /// Returns the index of the first consumer that may get a delivery now.
     pub(super) fn free_member(
         &self,
-        consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>,
+        unacknowledged: &NumberMap<ConsumerId, Unacknowledged<P>>,
         paused: &NumberSet<ConsumerId>,
     ) -> Option<usize> {
         let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
         let most = self.inbox.spec.capacity.bytes;
-        let is_free = |consumer: &AttachedConsumer<P>| {
-            let (waits, bytes) = consumer.unacknowledged();
-            waits < window && (waits == 0 || bytes < most)
+        let is_free = |those: &Unacknowledged<P>| {
+            let waits = those.parcels.len();
+            waits < window && (waits == 0 || those.bytes < most)
         };
         self.members.as_slice().iter().position(|member| {
             let is_paused = !paused.is_empty() && paused.contains(member);
-            !is_paused && consumers.get(member).is_some_and(is_free)
+            !is_paused && unacknowledged.get(member).is_none_or(is_free)
         })
     }
 

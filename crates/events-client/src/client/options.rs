@@ -190,7 +190,12 @@ impl ClientOptions {
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: place.address, why },
             other => other,
         };
-        let transport = Box::new(open(place, timeout).map_err(told)?);
+        let opened = open(place, timeout).map_err(|error| match error {
+            // a broker that ends now, or another server
+            Error::Broken(TransportError::Closed) => Error::NoGreeting { address: place.address },
+            other => told(other),
+        });
+        let transport = Box::new(opened?);
         Client::greeted(transport, greeting, self.wait, Some((address, timeout))).map_err(told)
     }
 }

@@ -71,6 +71,12 @@ impl DatagramAcceptor {
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 answer.clear();
+                // A program ignores a second cookie: this one returns the cookie of the process that served
+                // here before, and would wait for an answer in vain.
+                if has_token(datagram) {
+                    let _ = self.endpoint.refuse(incoming, answer);
+                    return DatagramOutcome::Answered;
+                }
                 match self.endpoint.retry(incoming, answer) {
                     Ok(_) => DatagramOutcome::Answered,
                     Err(error) => {
@@ -83,4 +89,17 @@ impl DatagramAcceptor {
             Some(DatagramEvent::ConnectionEvent(..)) | None => DatagramOutcome::Ignored,
         }
     }
+}
+
+/// Returns whether the Initial packet at the start of a datagram carries a token, which is the place of a
+/// cookie (RFC 9000, section 17.2.2).
+fn has_token(datagram: &[u8]) -> bool {
+    // behind the first byte and the version
+    let mut rest = datagram.get(5..).unwrap_or_default();
+    // the two connection IDs, each behind its length
+    for _ in 0..2 {
+        let Some((length, after)) = rest.split_first() else { return false };
+        rest = after.get(usize::from(*length)..).unwrap_or_default();
+    }
+    rest.first().is_some_and(|length| *length > 0)
 }

@@ -15,7 +15,8 @@
 //!
 //! **Admission.** The acceptor answers the first datagram from an unknown address with a cookie, which is
 //! smaller than that datagram, and keeps no state about the address. Only a program that returns the cookie
-//! has proved that it owns its address.
+//! has proved that it owns its address. A cookie of the process that served at the socket before is refused,
+//! and the program begins again.
 //!
 //! **A socket for each connection.** The broker opens a socket for each program, bound to the same address
 //! and connected to the program, so that the kernel distributes the datagrams and each transport has a

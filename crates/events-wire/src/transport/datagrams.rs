@@ -95,11 +95,12 @@ impl DatagramEnd {
         let mut channel = Self::new(socket, remote, Box::new(link), None)?;
         let until = Instant::now() + timeout;
         let mut interrupt = InterruptPoll::default();
-        while !channel.link.is_established() {
+        loop {
             interrupt.poll()?;
             match channel.link.end() {
                 Some(LinkEnd::Refused(why)) => return Err(TransportError::Tls(why.clone())),
                 Some(LinkEnd::Gone) => return Err(TransportError::Failed(Errno::CONNREFUSED.into())),
+                None if channel.link.is_established() => return Ok(channel),
                 None => {}
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -110,7 +111,6 @@ impl DatagramEnd {
             channel.sleep(left)?;
             channel.pump()?;
         }
-        Ok(channel)
     }
 
     fn sleep(&self, left: Duration) -> Result<(), TransportError> {

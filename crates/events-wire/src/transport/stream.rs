@@ -24,6 +24,7 @@ use crate::datagram::DatagramLink;
 use crate::tls::{CertificateChain, TlsClient};
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -214,10 +215,19 @@ impl StreamTransport {
         tls: &TlsClient,
         timeout: Duration,
     ) -> Result<Self, TransportError> {
-        let link = DatagramLink::connect(Instant::now(), remote, tls);
-        let link = link.map_err(|error| TransportError::Tls(error.to_string()))?;
-        let channel = DatagramChannel::connect(socket, remote, link, timeout)?;
-        Ok(Self::over_datagrams(channel, largest))
+        let connect = |socket| {
+            let link = DatagramLink::connect(Instant::now(), remote, tls);
+            let link = link.map_err(|error| TransportError::Tls(error.to_string()))?;
+            DatagramChannel::connect(socket, remote, link, timeout)
+        };
+        let channel = match connect(socket.try_clone().map_err(TransportError::Failed)?) {
+            // a broker that has just taken over refuses the cookie of the broker before
+            Err(TransportError::Failed(error)) if error.kind() == ErrorKind::ConnectionRefused => {
+                connect(socket)
+            }
+            connected => connected,
+        };
+        Ok(Self::over_datagrams(channel?, largest))
     }
 
     pub(super) fn over_datagrams(channel: DatagramChannel, largest: usize) -> Self {
@@ -513,7 +523,7 @@ impl FrameTransport for StreamTransport {
 
     fn send_unreliable(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), TransportError> {
         let ByteChannel::Datagrams(channel) = &mut self.channel else {
-            return Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()));
+            return Err(TransportError::Failed(ErrorKind::Unsupported.into()));
         };
         let mut frame = vec![0; head.len() + payload.length()];
         frame[..head.len()].copy_from_slice(head);

@@ -91,8 +91,7 @@ impl TlsChannel {
                 channel.poll(left)?;
             }
             if channel.take_in()? == CiphertextIntake::Ended {
-                let what = "the other end closed the connection; does a broker listen there with TLS?";
-                return Err(TransportError::Tls(what.to_owned()));
+                return Err(TransportError::Closed);
             }
         }
     }
