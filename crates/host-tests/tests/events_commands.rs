@@ -255,7 +255,13 @@ fn what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags() -> 
     // the rate: of five events at once, three are within the burst
     let output = site.run(&["publish", "fast", "x", "--count", "5", "--period", "1h", "--burst", "3"]);
     let said = text(&output.stderr);
-    assert!(!output.status.success() && said.contains("more than the rate offered"), "{said}");
+    let summary = "published 3 of 5 events; 2 refused: more than the rate offered";
+    assert!(output.status.success() && said.contains(summary), "{said}");
+    // late events are refused one by one, and each has its line
+    let output = site.run(&["publish", "fast", "x", "--count", "2", "--deadline", "0us", "--json"]);
+    let (said, lines) = (text(&output.stderr), text(&output.stdout));
+    assert!(said.contains("published 0 of 2 events; 2 refused: the deadline had passed"), "{said}");
+    assert!(output.status.code() == Some(1) && lines.matches("\"refused\"").count() == 2, "{lines}");
     for _ in 0..3 {
         let came = listener.receive(Some(Duration::from_secs(60))).expect("it serves");
         assert!(matches!(came, Some(Reception::Event(_))), "{came:?}");
