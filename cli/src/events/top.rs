@@ -18,8 +18,9 @@ use unisono_text::counted;
 /// new table replaces the old one, and `q` and Esc end the command, too. The busiest consumers come first; a
 /// group counts as a consumer, with the number of its programs. `full`, `late`, `lost` and `missed` count
 /// since a consumer came: events dropped by its full queue, events dropped because they were late, all lost
-/// events, and missed deadlines. The missed deadlines of each topic follow. The figures of departed consumers
-/// are in `(departed)`.
+/// events, and missed deadlines. An event that is late for three consumers counts three times in `missed`,
+/// once for each. The missed deadlines of each topic follow. The figures of departed consumers are in
+/// `(departed)`. Columns are left out if they do not fit the terminal, or the exported COLUMNS.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events top
@@ -49,8 +50,8 @@ const VIEW: LiveViewText = LiveViewText {
     title: "unisono events top",
     help: "matched/s, delivered/s: events that a consumer's filters matched, and that it got, since the last table. \
            waiting: events in its queue. Since it came: full, dropped by its full queue; late, dropped because they were \
-           late; lost, all lost events; missed, missed deadlines. xN: a group of N programs. Columns that do not fit are \
-           left out.",
+           late; lost, all lost events; missed, missed deadlines, once for each consumer. xN: a group of N programs. \
+           Columns that do not fit are left out.",
 };
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
