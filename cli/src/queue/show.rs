@@ -71,7 +71,8 @@ const VIEW: LiveViewText = LiveViewText {
     help: "guaranteed: the rate of a class while all classes send. gets: its rate since the last table. share: its part \
            of the traffic since then, also of very little; the bar: its part of the link's rate. drops/s: packets that \
            its queue refused. waiting: bytes in its queue. wait: the time that they need at this rate; min, median, p99 \
-           and max: how long packets waited since the policy is in force, 0 where a packet left in the turn in which it was read. Columns that do not fit are left out.",
+           and max: how long packets waited since the policy is in force, 0 where a packet left in the turn in which it \
+           was read. Columns that do not fit are left out.",
 };
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
