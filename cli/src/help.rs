@@ -76,20 +76,25 @@ fn expected_number(cause: &(dyn std::error::Error + 'static)) -> Option<String> 
     Some(format!("write a whole number from {min} to {greatest}"))
 }
 
-/// For an unknown subcommand of `program`, suggests the groups with a subcommand of this name: for `unisono
-/// plan` it suggests `unisono tree plan`. It does not suggest similar names, because clap does that.
+/// For an unknown subcommand, suggests the command of this name and the groups with a subcommand of this
+/// name: for `unisono plan` it suggests `unisono tree plan`, for `unisono queue doctor` `unisono doctor`. It
+/// does not suggest similar names, because clap does that.
 fn with_groups(mut error: Error, program: &Command) -> Error {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let groups = |command: &&Command| command.has_subcommands() && !command.is_hide_set();
     let holds = |group: &&Command| {
         group.get_subcommands().any(|command| command.get_name() == typed && !command.is_hide_set())
     };
-    let found: Vec<String> = program
+    let alone = program
+        .get_subcommands()
+        .filter(|command| command.get_name() == typed && !command.is_hide_set())
+        .map(|_| format!("unisono {typed}"));
+    let in_groups = program
         .get_subcommands()
         .filter(groups)
         .filter(holds)
-        .map(|group| format!("unisono {} {typed}", group.get_name()))
-        .collect();
+        .map(|group| format!("unisono {} {typed}", group.get_name()));
+    let found: Vec<String> = alone.chain(in_groups).collect();
     if !found.is_empty() {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(found));
     }
@@ -266,5 +271,9 @@ mod tests {
             let words = with_explanation(error, &crate::Cli::command(), &[]).to_string();
             assert!(words.contains(&format!("'unisono {meant}'")), "{words}");
         }
+        let typed = ["unisono", "queue", "doctor"];
+        let error = crate::Cli::command().try_get_matches_from(typed).expect_err("it is in no group");
+        let words = with_explanation(error, &crate::Cli::command(), &[]).to_string();
+        assert!(words.contains("'unisono doctor'"), "{words}");
     }
 }

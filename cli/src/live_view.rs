@@ -56,7 +56,7 @@ impl LiveViewFlags {
                 ViewEvent::Help => shows_help = !shows_help,
                 ViewEvent::Due => {
                     due = Instant::now() + self.interval;
-                    shown = table(if is_terminal { table_width() } else { usize::MAX })?;
+                    shown = table(if output == TableForm::Text { table_width() } else { usize::MAX })?;
                 }
             }
             let is_read = if redraw {

@@ -8,7 +8,7 @@
 use anyhow::Context;
 use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::path::Path;
 
 /// Prints an answer and a line end. It is no error if the reader has closed the output (`unisono doctor |
@@ -22,6 +22,20 @@ pub(crate) fn is_read(text: &str) -> io::Result<bool> {
     match writeln!(io::stdout().lock(), "{}", plain(text)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => written.map(|()| true),
+    }
+}
+
+/// Prints bytes from outside, and a line end if they end in none. A terminal gets them as [`plain`] text, any
+/// other reader as they are.
+pub(crate) fn payload(bytes: &[u8]) -> io::Result<()> {
+    let line_end: &[u8] = if bytes.ends_with(b"\n") { b"" } else { b"\n" };
+    let text = String::from_utf8_lossy(bytes);
+    let text = plain(&text);
+    let shown = if io::stdout().is_terminal() { text.as_bytes() } else { bytes };
+    let mut to = io::stdout().lock();
+    match to.write_all(shown).and_then(|()| to.write_all(line_end)).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
     }
 }
 

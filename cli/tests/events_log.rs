@@ -297,6 +297,14 @@ fn monitoring_programs_and_top_see_the_log() {
     serving.events(&["publish", "t", "--durability", "written", "x"]);
     let top = &lines(&serving.events(&["top", "--once", "--json", "--interval", "10ms"]))[0];
     assert_eq!((&top["log"]["written"], &top["log"]["next"]), (&1.into(), &2.into()));
+    // the table fits the columns that are asked for where standard output is no terminal
+    let table = |columns: &str| {
+        let mut command = serving.command(&["top", "--once", "--interval", "10ms"]);
+        let output = command.env("COLUMNS", columns).output().expect("it runs");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    assert!(table("60").lines().all(|line| line.chars().count() <= 60), "{}", table("60"));
+    assert!(table("60").contains(" delivered/s") && table("200").contains(" late"), "{}", table("200"));
     let text = scrape(&serving.path("metrics"));
     assert!(text.lines().any(|line| line == "unisono_events_log_written_total 1"), "{text}");
 }

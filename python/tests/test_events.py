@@ -179,6 +179,19 @@ class Events(WithBroker):
         self.assertEqual(refusal.kind, "rejected")
         self.assertIn("deadline", refusal.text)
 
+    def test_refusals_that_nobody_has_read_are_logged_at_the_end(self):
+        with self.assertLogs("unisono", "WARNING") as said:
+            with unisono.Publisher("late", at=self.at) as supplier:
+                for _ in range(2):
+                    supplier.publish(deadline_ns=1)
+                supplier.try_publish()  # when this returns, the refusals have arrived
+            with unisono.Publisher("read", at=self.at) as supplier:
+                supplier.publish(deadline_ns=1)
+                supplier.try_publish()
+                self.assertEqual(len(supplier.rejected()), 1)
+        (line,) = said.output
+        self.assertIn("late: 2 events were refused, the first one: the deadline passed", line)
+
     def test_refusals_never_fill_a_connection(self):
         supplier = self.publisher("refused")
         for _ in range(30000):

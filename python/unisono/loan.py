@@ -34,7 +34,7 @@ class Loan:
     stays mapped as long as a view or an array of it is in use.
     """
 
-    def __init__(self, client: Client, lent: Lent, due_in: Optional[float], left: Callable[[], None]) -> None:
+    def __init__(self, client: Client, lent: Lent, due_in: Optional[float], left: Callable[[int], None]) -> None:
         self._client, self._lent, self._due_in, self._left = client, lent, due_in, left
         view = lent.pointer.contents
         self.in_place: bool = bool(view.in_place)
@@ -57,13 +57,15 @@ class Loan:
 
     def publish(self) -> None:
         """Publishes the event, and waits until there is room for it, as Publisher.publish() does."""
-        self._client.publish_by("unisono_publish_loan_within", self._lent.pointer, self._deadline())
-        self._left()
+        deadline_ns = self._deadline()
+        self._client.publish_by("unisono_publish_loan_within", self._lent.pointer, deadline_ns)
+        self._left(deadline_ns)
 
     async def publish_async(self) -> None:
         """Does the same as publish(), and lets other tasks run until there is room."""
-        await self._client.publish_by_async("unisono_publish_loan_within", self._lent.pointer, self._deadline())
-        self._left()
+        deadline_ns = self._deadline()
+        await self._client.publish_by_async("unisono_publish_loan_within", self._lent.pointer, deadline_ns)
+        self._left(deadline_ns)
 
     def __enter__(self) -> memoryview:
         return self.memory

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import os
+import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 from . import _library as c
@@ -13,8 +15,14 @@ from .errors import BadArgument
 from .event import Event, FieldValue, Notice, Payload, arrived, draft, nanos, text
 from .loan import Lent, Loan
 
+_LOG = logging.getLogger("unisono")
+
 REFUSAL_POLL_INTERVAL = 256
 """Events published between two polls for refusals, so that unread refusals never fill the connection."""
+
+REFUSAL_WAIT = 0.05
+"""Seconds after the last publication for which close() waits for refusals, if that event's deadline has passed: some
+hundred times the broker's answer on an idle host. Chosen, not measured."""
 
 
 class Published(NamedTuple):
@@ -32,7 +40,10 @@ _OUTCOMES = ("taken", "standby", "duplicate", "written", "synced")
 
 
 class Publisher:
-    """A topic on which this program publishes."""
+    """A topic on which this program publishes.
+
+    close() and the end of `with` log the refusals of events that rejected() did not return.
+    """
 
     def __init__(
         self,
@@ -103,6 +114,8 @@ class Publisher:
         self.topic = topic
         self._owns, self._client = client is None, Client(at) if client is None else client
         self._number, self._published = ctypes.c_uint32(), 0
+        self._due_ns, self._left_at = 0, 0.0
+        """The deadline of the last event, 0 without one, and the time of its publication."""
         try:
             self._client.call("unisono_advertise", ctypes.byref(options), ctypes.byref(self._number))
         except BaseException:
@@ -138,10 +151,11 @@ class Publisher:
             self._client.call("unisono_publish_later", self._number, ctypes.byref(made))
         else:
             self._client.publish_by("unisono_publish_within", self._number, ctypes.byref(made))
-        self._count()
+        self._count(made.deadline_ns)
 
-    def _count(self) -> None:
+    def _count(self, deadline_ns: int) -> None:
         self._published += 1
+        self._due_ns, self._left_at = deadline_ns, time.monotonic()
         if self._published % REFUSAL_POLL_INTERVAL == 0:
             while self._client._take(0.0):
                 pass
@@ -159,7 +173,7 @@ class Publisher:
         """Does the same as publish(), and lets other tasks run while a consumer blocks this supplier."""
         made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality)
         await self._client.publish_by_async("unisono_publish_within", self._number, ctypes.byref(made))
-        self._count()
+        self._count(made.deadline_ns)
 
     def loan(
         self,
@@ -245,14 +259,29 @@ class Publisher:
     def close(self) -> None:
         """Ends the topic: its subscribers learn that this supplier left."""
         if not self._client.closed and self._number:
-            self._client.forget(self._number.value)
             try:
                 self._client.flush()
+                self._log_refusals()
                 self._client.call("unisono_withdraw", self._number)
             except ConnectionError:
                 pass  # the broker is gone, so the topic has ended
+            self._client.forget(self._number.value)
         self._number = ctypes.c_uint32()
         self._end()
+
+    def _log_refusals(self) -> None:
+        """Logs the refusals that rejected() has not returned."""
+        refusals = self.rejected()
+        if 0 < self._due_ns < time.monotonic_ns():
+            # the broker may have found the last event late, and its refusal may be on its way
+            until = self._left_at + REFUSAL_WAIT
+            while time.monotonic() < until:
+                self._client._take(max(until - time.monotonic(), 0.0))
+                refusals += self.rejected()
+        if len(refusals) == 1:
+            _LOG.warning("%s: an event was refused: %s", self.topic, refusals[0].text)
+        elif refusals:
+            _LOG.warning("%s: %d events were refused, the first one: %s", self.topic, len(refusals), refusals[0].text)
 
     def _end(self) -> None:
         if self._owns:

@@ -8,6 +8,8 @@ use crate::machine_output;
 use crate::output;
 use anyhow::Context as _;
 use clap_complete::engine::ArgValueCandidates;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
@@ -16,6 +18,7 @@ use unisono_events_client::{
     Advertisement, Client, Durability, Error, EventOrder, KeptHistory, PublishOutcome, TopicHandle,
 };
 use unisono_measure::units;
+use unisono_text::counted;
 
 const DURABILITY: [(Durability, &str, &str); 3] = [
     (Durability::Received, "received", "The queues of its consumers have it"),
@@ -24,6 +27,11 @@ const DURABILITY: [(Durability, &str, &str); 3] = [
 ];
 
 /// Publish an event, or each line of standard input as one
+///
+/// An event that is refused, as when its deadline has passed, is counted, and the next one follows. The end
+/// of standard error says how many were refused, and why. The exit status is 1 if all events were refused.
+/// With --writer the first refusal ends the command with that status, so that the same command, run again,
+/// publishes the event.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events publish plant/1/heat --field celsius=81.5 hot
@@ -138,6 +146,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let mut number: u32 = 0;
     let mut unheard = false;
+    let mut refused = RefusedEvents::default();
+    let single = args.payload.is_some() && args.count == 1;
     let mut publish = |client: &mut Client, payload: &[u8]| {
         if let Some(every) = args.every {
             sleep_with_lease(client, args.stay.lease, (every * number).saturating_sub(start.elapsed()))?;
@@ -150,10 +160,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => None,
         };
         number += 1;
-        let audience = publish_event(args, client, topic, (payload, sequence))?;
-        if audience == Audience::Nobody && !unheard && std::io::stderr().is_terminal() {
-            unheard = true; // reported only once
-            eprintln!("nobody subscribes to {}; unisono events subscribe '{0}' does", args.topic);
+        match publish_event(args, client, topic, (payload, sequence))? {
+            EventResult::Heard => {}
+            EventResult::Unheard => {
+                if !unheard && std::io::stderr().is_terminal() {
+                    unheard = true; // reported only once
+                    eprintln!("nobody subscribes to {}; unisono events subscribe '{0}' does", args.topic);
+                }
+            }
+            EventResult::Refused(reason) => {
+                if let Some(sequence) = sequence {
+                    // the log would take the number for a duplicate once it has a later one
+                    anyhow::bail!("event {sequence} is refused: {reason}");
+                }
+                if single {
+                    anyhow::bail!("the event is refused: {reason}");
+                }
+                if refused.all == 0 && !args.json {
+                    eprintln!("event {number} is refused: {reason}");
+                }
+                refused.add(&reason);
+            }
         }
         anyhow::Ok(())
     };
@@ -169,6 +196,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             publish_lines(&mut client, args.stay.lease, publish)?;
         }
+    }
+    if refused.all > 0 {
+        let summary = refused.summary(number.into());
+        if refused.all == u64::from(number) {
+            anyhow::bail!(summary);
+        }
+        eprintln!("{summary}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -224,12 +258,52 @@ fn byte_lines(input: impl BufRead) -> impl Iterator<Item = std::io::Result<Vec<u
     })
 }
 
-/// Whether the broker queued a published event for at least one consumer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Audience {
-    Somebody,
+/// What became of an event.
+enum EventResult {
+    /// At least one consumer's queue has it, it waits for nobody (a stand-by's), or the log had it already.
+    Heard,
     /// The broker accepted the event, but put it into no consumer's queue.
-    Nobody,
+    Unheard,
+    /// No consumer gets it, for this reason.
+    Refused(String),
+}
+
+/// The beginnings of reasons that contain a time, with words that fit all such events.
+const GENERAL_REASONS: [(&str, &str); 3] = [
+    ("the deadline passed", "the deadline had passed"),
+    ("more than the rate offered", "more than the rate offered"),
+    ("more events in a second", "more events in a second than the permissions allow"),
+];
+
+/// Maximum number of reasons that are counted apart. Some name a size, so that each event has its own.
+/// Chosen, not measured.
+const MAX_REASONS: usize = 4;
+
+/// The numbers of refused events.
+#[derive(Default)]
+struct RefusedEvents {
+    all: u64,
+    by_reason: BTreeMap<String, u64>,
+}
+
+impl RefusedEvents {
+    fn add(&mut self, reason: &str) {
+        self.all += 1;
+        let general = GENERAL_REASONS.iter().find(|(start, _)| reason.starts_with(start));
+        let reason = general.map_or(reason, |(_, words)| *words);
+        let apart = self.by_reason.len() < MAX_REASONS || self.by_reason.contains_key(reason);
+        let reason = if apart { reason } else { "other reasons" };
+        *self.by_reason.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    /// Says how many of `events` events were published, and why the others were refused.
+    fn summary(&self, events: u64) -> String {
+        let mut text = format!("published {} of {}", events - self.all, counted(events, "event"));
+        for (reason, count) in &self.by_reason {
+            let _ = write!(text, "; {count} refused: {reason}");
+        }
+        text
+    }
 }
 
 fn publish_event(
@@ -237,7 +311,7 @@ fn publish_event(
     client: &mut Client,
     topic: TopicHandle,
     (payload, sequence): (&[u8], Option<u64>),
-) -> anyhow::Result<Audience> {
+) -> anyhow::Result<EventResult> {
     let draft = args.event.draft(payload);
     // the call may block: a consumer with a full queue may have asked that suppliers wait for it
     let published = loop {
@@ -247,6 +321,8 @@ fn publish_event(
                     if sequence.is_some() { "" } else { ", which it may have taken (--writer: once)" };
                 eprintln!("the broker is away; it will get the event again{twice}");
             }
+            Err(Error::Rejected(reason)) => return refused_event(args, reason),
+            Err(error @ Error::TooLong { .. }) => return refused_event(args, error.to_string()),
             published => break published.map_err(in_words)?,
         }
     };
@@ -263,7 +339,15 @@ fn publish_event(
         output::answer(&machine_output::json("unisono-events-publish-1", &line)?)?;
     }
     let taken = !matches!(published.outcome, PublishOutcome::Standby | PublishOutcome::Duplicate);
-    Ok(if taken && inboxes == 0 { Audience::Nobody } else { Audience::Somebody })
+    Ok(if taken && inboxes == 0 { EventResult::Unheard } else { EventResult::Heard })
+}
+
+fn refused_event(args: &Args, reason: String) -> anyhow::Result<EventResult> {
+    if args.json {
+        let line = serde_json::json!({ "outcome": "refused", "reason": reason, "consumers": 0 });
+        output::answer(&machine_output::json("unisono-events-publish-1", &line)?)?;
+    }
+    Ok(EventResult::Refused(reason))
 }
 
 #[cfg(test)]
@@ -275,5 +359,17 @@ mod tests {
         let lines: Vec<Vec<u8>> =
             byte_lines(&b"a\xff\r\n\nend"[..]).map(|line| line.expect("bytes")).collect();
         assert_eq!(lines, [&b"a\xff"[..], b"", b"end"]);
+    }
+    #[test]
+    fn refused_events_are_counted_by_the_reason_and_reasons_are_bounded() {
+        let mut refused = RefusedEvents::default();
+        refused.add("the deadline passed 32.7µs ago");
+        refused.add("the deadline passed 1.2ms ago");
+        assert_eq!(refused.summary(3), "published 1 of 3 events; 2 refused: the deadline had passed");
+        for bytes in 0..9 {
+            refused.add(&format!("a payload of {bytes} bytes"));
+        }
+        assert_eq!(refused.by_reason.values().sum::<u64>(), refused.all);
+        assert_eq!((refused.by_reason.len(), refused.by_reason["other reasons"]), (MAX_REASONS + 1, 6));
     }
 }

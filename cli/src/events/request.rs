@@ -12,6 +12,9 @@ use unisono_measure::units;
 
 /// Publish a request and print its reply
 ///
+/// Standard output gets the payload of the reply, with a line end if it has none, and nothing else. --json
+/// has the topic and the fields of the reply, too.
+///
 /// A request carries the fields `reply_to` (a topic) and `request` (a number). A server publishes on that
 /// topic an event with the same number: `unisono events subscribe TOPIC --reply COMMAND` does, and so do
 /// `Client::reply` in Rust, `unisono_reply` in C and `unisono.serve` in Python. While nobody subscribes to
@@ -48,6 +51,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let topic = client.advertise(&Advertisement::new(&args.topic)).map_err(in_words)?;
     let draft = args.event.draft(args.payload.as_bytes());
     let reply = client.request(topic, draft, args.timeout).map_err(in_words)?;
-    output::answer(&show::line(&Reception::Event(reply), args.json, PastEvent::Retained)?)?;
+    match args.json {
+        true => output::answer(&show::line(&Reception::Event(reply), true, PastEvent::Retained)?)?,
+        false => output::payload(&reply.payload.bytes())?,
+    }
     Ok(ExitCode::SUCCESS)
 }

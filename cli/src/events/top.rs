@@ -18,8 +18,9 @@ use unisono_text::counted;
 /// new table replaces the old one, and `q` and Esc end the command, too. The busiest consumers come first; a
 /// group counts as a consumer, with the number of its programs. `full`, `late`, `lost` and `missed` count
 /// since a consumer came: events dropped by its full queue, events dropped because they were late, all lost
-/// events, and missed deadlines. The missed deadlines of each topic follow. The figures of departed consumers
-/// are in `(departed)`.
+/// events, and missed deadlines. An event that is late for three consumers counts three times in `missed`,
+/// once for each. The missed deadlines of each topic follow. The figures of departed consumers are in
+/// `(departed)`. Columns are left out if they do not fit the terminal, or the exported COLUMNS.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events top
@@ -34,8 +35,9 @@ pub(crate) struct Args {
     json: bool,
     /// Show topics in place of consumers: events per second, events since the broker began, missed deadlines
     ///
-    /// A topic is listed once an event was published on it. With permissions these are topics to which the
-    /// program may subscribe.
+    /// A topic is listed once the broker has taken an event of it. Events that go straight from a supplier to
+    /// consumers, through direct rings, are not counted here; the table of consumers counts them. With
+    /// permissions these are topics to which the program may subscribe.
     #[arg(long, conflicts_with = "json")]
     topics: bool,
     #[command(flatten)]
@@ -48,8 +50,8 @@ const VIEW: LiveViewText = LiveViewText {
     title: "unisono events top",
     help: "matched/s, delivered/s: events that a consumer's filters matched, and that it got, since the last table. \
            waiting: events in its queue. Since it came: full, dropped by its full queue; late, dropped because they were \
-           late; lost, all lost events; missed, missed deadlines. xN: a group of N programs. Columns that do not fit are \
-           left out.",
+           late; lost, all lost events; missed, missed deadlines, once for each consumer. xN: a group of N programs. \
+           Columns that do not fit are left out.",
 };
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -157,7 +159,13 @@ fn topic_table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
         column(1, "published", &|row| row["published"].to_string()),
         column(2, "missed", &|row| row["missed"].to_string()),
     ];
-    columns::lines("topic", &names, columns, width)
+    let mut text = columns::lines("topic", &names, columns, width);
+    if now.direct > 0 {
+        let links = counted(now.direct, "direct link");
+        let note = format!("not listed by topic: events of {links} (without --topics they are counted)");
+        let _ = write!(text, "\n{}", fold(&note, width));
+    }
+    text
 }
 
 fn table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
@@ -253,6 +261,10 @@ mod tests {
         let text = topic_table(&reading(2_000_000_000, &[("a", 4), ("b", 10)]), &reading(0, &[("b", 6)]), 80);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1..], [["b", "2", "10", "0"], ["a", "2", "4", "0"]]);
+        let direct = Statistics { direct: 2, ..Statistics::default() };
+        let text = topic_table(&direct, &Statistics::default(), 40);
+        assert!(text.contains("\nnot listed by topic: events of 2 direct"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
     }
 
     #[test]

@@ -249,7 +249,12 @@ const EXIT_STATUS: &[(&str, &str)] = &[
 /// show the entry.
 const ENVIRONMENT: &[(&str, &str, &str)] = &[
     ("", "NO_COLOR", "is heeded: no output has colors"),
-    ("", "COLUMNS", "the width of tables and texts where standard output is no terminal"),
+    (
+        "",
+        "COLUMNS",
+        "if exported, the width of tables and texts where standard output is no terminal; the least important columns are \
+         left out of a table that is wider, and texts are folded",
+    ),
     (
         "unisono-events",
         "XDG_RUNTIME_DIR",

@@ -26,8 +26,10 @@ use unisono_fairqueue::{LinkFraming, Live, LiveClass, Pace};
 /// Watch each class: rates, shares, drops, waiting packets
 ///
 /// The command prints a table at every interval until Ctrl-C. Rates come from two readings. On a terminal the
-/// new table replaces the old one, columns and classes that do not fit are left out (the idlest first), and
-/// `q` and Esc end the command, too. The interposed backend, and Unisono's scheduler in the kernel, measure
+/// new table replaces the old one, classes that do not fit are left out (the idlest first), and `q` and Esc
+/// end the command, too. Columns are left out if they do not fit the terminal, or the exported COLUMNS. The
+/// share of a class is its part of the traffic since the last table, also when the link is nearly idle, and
+/// no part of the link's rate. The interposed backend, and Unisono's scheduler in the kernel, measure
 /// how long packets waited since the policy came into force: min, median, p99, max. The kernel's own classes
 /// do not measure it: for them "wait" is an estimate, the bytes that wait now divided by the rate of their
 /// class. If the policy has [cpu] or [io], tables show each control group's share of the processors and of
@@ -67,9 +69,10 @@ pub(crate) struct Args {
 const VIEW: LiveViewText = LiveViewText {
     title: "unisono queue show",
     help: "guaranteed: the rate of a class while all classes send. gets: its rate since the last table. share: its part \
-           of all that passes; the bar: of the link's rate. drops/s: packets that its queue refused. waiting: bytes in its queue. wait: the time \
-           that they need at this rate; min, median, p99 and max: how long packets waited since the policy is in \
-           force, 0 where a packet left in the turn in which it was read. Columns that do not fit are left out.",
+           of the traffic since then, also of very little; the bar: its part of the link's rate. drops/s: packets that \
+           its queue refused. waiting: bytes in its queue. wait: the time that they need at this rate; min, median, p99 \
+           and max: how long packets waited since the policy is in force, 0 where a packet left in the turn in which it \
+           was read. Columns that do not fit are left out.",
 };
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -101,9 +101,9 @@ pub enum PublishError {
         "the supplier has published number 2^64 - 1, the last one; withdraw the topic and offer it again"
     )]
     NumbersUsedUp,
-    #[error("the deadline passed {} ns ago", by.as_nanos())]
+    #[error("the deadline passed {by:.1} ago")]
     PastDeadline { by: Duration },
-    #[error("more than the rate offered; try again in {} ns", after.as_nanos())]
+    #[error("more than the rate offered; try again in {after:.1}")]
     TooFast { after: Duration },
     #[error(
         "the topic keeps events for those who come late, and {whose} may have {most} bytes kept beside the \

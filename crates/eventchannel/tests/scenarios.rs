@@ -355,7 +355,7 @@ fn an_event_that_may_not_be_published_is_refused_with_the_reason() {
         said(0, topic, sized((16 << 20) + 1)),
         "a payload of 16777217 bytes; the largest has 16777216"
     );
-    assert_eq!(said(50, topic, event().due(Instant::from_nanos(20))), "the deadline passed 30 ns ago");
+    assert_eq!(said(50, topic, event().due(Instant::from_nanos(20))), "the deadline passed 30.0ns ago");
     let many = (0..257).fold(FieldSet::new(), |fields, at| fields.with(at.to_string(), at));
     assert_eq!(said(0, topic, event().with_fields(many)), "an event with 257 fields; at most 256");
     let rate = Some(SupplyRate { period: Duration::from_nanos(100), burst: 1 });
@@ -365,7 +365,7 @@ fn an_event_that_may_not_be_published_is_refused_with_the_reason() {
         .channel
         .try_publish(Instant::from_nanos(1001), bench.supplier, topic, event())
         .expect_err("too fast");
-    assert_eq!(refused.to_string(), "more than the rate offered; try again in 99 ns");
+    assert_eq!(refused.to_string(), "more than the rate offered; try again in 99.0ns");
     bench.channel.withdraw(bench.supplier);
     let refused = bench.channel.try_publish(Instant::from_nanos(2000), bench.supplier, topic, event());
     assert_eq!(refused, Err(PublishError::NotOffered));

@@ -135,7 +135,8 @@ fn a_command_answers_requests_some_at_once_and_says_when_it_fails() -> TestOutco
         let said = text(&output.stderr);
         assert!(said.contains("took longer than 2s and was ended"), "{said}");
     }
-    assert!(site.says(&["request", "sums", "again", "--timeout", "60s"]).contains("sums  : again"));
+    // a program reads the payload and nothing else
+    assert_eq!(site.says(&["request", "sums", "again", "--timeout", "60s"]), "sums  : again\n");
     Ok(())
 }
 
@@ -145,7 +146,7 @@ fn a_replier_ends_after_its_count_and_prints_what_it_answered() -> TestOutcome {
     let mut replier = site.start(&replier, "replier");
     for payload in ["one", "two"] {
         let said = site.says(&["request", "echo", payload, "--timeout", "60s"]);
-        assert!(said.trim_end().ends_with(payload), "{said}");
+        assert_eq!(said, format!("{payload}\n"));
     }
     assert!(replier.0.wait().expect("our child").success());
     let mut printed = String::new();
@@ -255,7 +256,13 @@ fn what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags() -> 
     // the rate: of five events at once, three are within the burst
     let output = site.run(&["publish", "fast", "x", "--count", "5", "--period", "1h", "--burst", "3"]);
     let said = text(&output.stderr);
-    assert!(!output.status.success() && said.contains("more than the rate offered"), "{said}");
+    let summary = "published 3 of 5 events; 2 refused: more than the rate offered";
+    assert!(output.status.success() && said.contains(summary), "{said}");
+    // late events are refused one by one, and each has its line
+    let output = site.run(&["publish", "fast", "x", "--count", "2", "--deadline", "0us", "--json"]);
+    let (said, lines) = (text(&output.stderr), text(&output.stdout));
+    assert!(said.contains("published 0 of 2 events; 2 refused: the deadline had passed"), "{said}");
+    assert!(output.status.code() == Some(1) && lines.matches("\"refused\"").count() == 2, "{lines}");
     for _ in 0..3 {
         let came = listener.receive(Some(Duration::from_secs(60))).expect("it serves");
         assert!(matches!(came, Some(Reception::Event(_))), "{came:?}");

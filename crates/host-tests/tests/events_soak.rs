@@ -294,6 +294,9 @@ impl Soak<'_> {
                 for (at, line) in (first..).zip(objects) {
                     let Ok(told) = serde_json::from_str::<Value>(&line) else { break };
                     let outcome = told["outcome"].as_str().expect("a word");
+                    if outcome == "refused" {
+                        break; // this ends the command, and the next one publishes the event
+                    }
                     assert!(outcome == durability || outcome == "duplicate", "{line}");
                     self.seen.acknowledged[which].store(at, Ordering::Relaxed);
                 }

@@ -1,7 +1,7 @@
 //! Makes the Debian package with dpkg-deb from the files of `cargo xtask install`. `packaging/deb` has the
 //! files that only Debian needs. The systemd units are not enabled.
 
-use super::documents::{CHANGELOG, packaged};
+use super::documents::{CHANGELOG, SECURITY, packaged, write_packaged};
 use super::release::{Release, VERSION, template, write_group};
 use super::run_quietly;
 use crate::install::InstallPrefix;
@@ -65,6 +65,7 @@ fn write_documents(release: &Release, prefix: &InstallPrefix) -> anyhow::Result<
     write(&documents.join("changelog.Debian"), &changelog)?;
     write(&documents.join("licences-of-parts.txt"), &release.licences)?;
     write(&documents.join("changelog"), &packaged(CHANGELOG)?)?;
+    write_packaged(&[SECURITY], &documents)?;
     let mut gzip = Command::new("gzip");
     gzip.args(["--best", "--no-name", "changelog", "changelog.Debian", "licences-of-parts.txt"]);
     run_quietly(gzip.current_dir(&documents))?;

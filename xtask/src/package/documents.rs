@@ -4,17 +4,30 @@
 
 use anyhow::Context;
 use std::fs;
+use std::path::Path;
 use unisono_host_tests::program::workspace;
 
 pub(super) const CHANGELOG: &str = "CHANGELOG.md";
 /// The description of the wheel.
 pub(super) const PYTHON_README: &str = "python/README.md";
-pub(crate) const PACKAGED_DOCUMENTS: [&str; 2] = [CHANGELOG, PYTHON_README];
+/// The commands that need root, and the bounds between users.
+pub(super) const SECURITY: &str = "SECURITY.md";
+pub(crate) const PACKAGED_DOCUMENTS: [&str; 3] = [CHANGELOG, PYTHON_README, SECURITY];
 
 /// Returns the text of a document as packages contain it.
 pub(super) fn packaged(document: &str) -> anyhow::Result<String> {
     let text = fs::read_to_string(workspace().join(document)).with_context(|| document.to_owned())?;
     Ok(without_links_to_files(&text))
+}
+
+/// Writes documents, as packages contain them, into a directory, which is made if it is missing.
+pub(super) fn write_packaged(documents: &[&str], directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    for document in documents {
+        let path = directory.join(document);
+        fs::write(&path, packaged(document)?).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// Replaces `[text](place)` by `text`, unless the place is on the network or in the same document.

@@ -2,6 +2,7 @@
 //! `share/unisono/python`, because each release of an RPM distribution has another directory for Python
 //! packages.
 
+use super::documents::{CHANGELOG, SECURITY, write_packaged};
 use super::release::{Release, VERSION, template, write_group};
 use super::run_quietly;
 use crate::install::InstallPrefix;
@@ -30,6 +31,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
         fs::copy(workspace().join(name), licences.join(name)).context(name)?;
     }
     fs::write(licences.join("LICENCES-OF-PARTS.txt"), &release.licences).context("the licences")?;
+    write_packaged(&[CHANGELOG, SECURITY], &prefix.path("share/doc/unisono"))?;
     release.normalize(&tree)?;
     let date = release.time("%a %b %d %Y")?;
     let words = [("VERSION", VERSION), ("DATE", &date), ("FILES", &file_list(&tree)?)];

@@ -1,6 +1,7 @@
 //! Makes the tarball: an installation that runs from any folder. The systemd units and the scripts for Slurm
 //! in it contain the path `/opt/unisono`.
 
+use super::documents::{CHANGELOG, SECURITY, write_packaged};
 use super::processor::TargetProcessor;
 use super::release::{Release, VERSION, template};
 use super::run_quietly;
@@ -26,6 +27,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     fs::write(prefix.path("LICENCES-OF-PARTS.txt"), &release.licences).context("the licences")?;
     fs::write(prefix.path("README"), template("tarball-readme.in", &[("VERSION", VERSION)])?)
         .context("README")?;
+    write_packaged(&[CHANGELOG, SECURITY], &prefix.path(""))?;
     // pkg-config knows the folder of the file, so the prefix can be relative to it
     let file = prefix.path("lib/pkgconfig/unisono.pc");
     let text = fs::read_to_string(&file).context("unisono.pc")?;
