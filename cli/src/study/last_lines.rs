@@ -7,13 +7,14 @@ use unisono_measure::record::{Line, Outcome};
 use unisono_text::counted;
 
 /// Folds the sentences of [`tables_text`](super::tables_text) into lines of at most `width` characters. The
-/// rows of its tables, which are indented by four, are folded only where no table of this width can be made.
+/// rows of its tables, which are indented by four, are folded only where no table of this width can be made. A
+/// number of runs, such as `(n = 2)`, stays whole.
 pub(super) fn fitted(tables: &str, width: usize) -> String {
     const ROW: &str = "    ";
     let fit = |line: &str| {
         let own = line.len() - line.trim_start_matches([' ', '*', '-', '!']).len();
         let indent = if line.starts_with(ROW) { ROW.len() + 2 } else { own };
-        hanging("", line, indent, width)
+        hanging("", &line.replace("(n = ", "(n\u{a0}=\u{a0}"), indent, width).replace('\u{a0}', " ")
     };
     tables.lines().map(|line| fit(line) + "\n").collect()
 }
@@ -62,6 +63,10 @@ mod tests {
             folded[1..].iter().all(|line| line.starts_with("    ") && !line.starts_with("     ")),
             "{text}"
         );
+        for width in 20..60 {
+            let text = fitted("  * spread has two modes: 37,000 (n = 4) and 5,500,000 (n = 2)\n", width);
+            assert!(text.contains("(n = 4)") && text.contains("(n = 2)"), "{text}");
+        }
         let whole = format!("{row}\n{sentence}\n");
         assert_eq!(fitted(&whole, usize::MAX), whole);
     }
