@@ -7,8 +7,8 @@ use unisono_measure::record::{Line, Outcome};
 use unisono_text::counted;
 
 /// Folds the sentences of [`tables_text`](super::tables_text) into lines of at most `width` characters. The
-/// rows of its tables, which are indented by four, are folded only where no table of this width can be made. A
-/// number of runs, such as `(n = 2)`, stays whole.
+/// rows of its tables, which are indented by four, are folded only where no table of this width can be made.
+/// A number of runs, such as `(n = 2)`, stays whole.
 pub(super) fn fitted(tables: &str, width: usize) -> String {
     const ROW: &str = "    ";
     let fit = |line: &str| {

@@ -554,23 +554,22 @@ mod tests {
 
     #[test]
     fn two_modes_are_said_and_an_expectation_is_checked() {
-        let runs = [
-            run("gang", 0, 0, 12e6),
-            run("gang", 1, 0, 12e6),
-            run("gang", 2, 0, 12e6),
-            run("spread", 0, 0, 37e3),
-            run("spread", 1, 0, 5.5e6),
-            run("spread", 2, 0, 37e3),
-        ];
+        let runs: Vec<RunLine> = [37e3, 5.5e6, 37e3, 5.5e6, 37e3]
+            .into_iter()
+            .zip(0..)
+            .flat_map(|(slow, repetition)| {
+                [run("gang", repetition, 0, 12e6), run("spread", repetition, 0, slow)]
+            })
+            .collect();
         let asked = Verdict { expected: Some(100.0), expected_from: Some("budget".into()), ..verdict(None) };
         let judgement = &judge(&asked, &runs.iter().collect::<Vec<_>>())[0];
         assert!(
-            judgement.words.contains("spread has two modes: 37,000 (n = 2) and 5,500,000 (n = 1)"),
+            judgement.words.contains("spread has two modes: 37,000 (n = 3) and 5,500,000 (n = 2)"),
             "{}",
             judgement.words
         );
         assert!(
-            judgement.words.contains("all 3 pairs, ")
+            judgement.words.contains(", n = 5)")
                 && judgement.words.ends_with("expected at least 100 times (budget): reached"),
             "{}",
             judgement.words

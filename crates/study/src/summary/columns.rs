@@ -12,10 +12,10 @@ const NOTE_INDENT: &str = "      ";
 /// Chosen, not measured: two short words.
 const MIN_LABEL: usize = 12;
 
-/// Aligns cells in columns: the first `left` are left-aligned, the others right-aligned. The first row has the
-/// heads, and the last cell of a row is a note. If lines would be wider than `width` characters, the heads of
-/// the numbers are folded, then the texts of the first `left` columns, the widest first, as far as their words
-/// allow. A note for which that makes no room stands below its row.
+/// Aligns cells in columns: the first `left` are left-aligned, the others right-aligned. The first row has
+/// the heads, and the last cell of a row is a note. If lines would be wider than `width` characters, the
+/// heads of the numbers are folded, then the texts of the first `left` columns, the widest first, as far as
+/// their words allow. A note for which that makes no room stands below its row.
 pub(super) fn align_columns(cells: &[Vec<String>], left: usize, width: usize) -> String {
     let count = cells.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1);
     let widths = column_widths(cells, count, left, width);
