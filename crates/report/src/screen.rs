@@ -135,6 +135,12 @@ pub fn screen(lines: &[Line]) -> String {
     out
 }
 
+/// Returns whether the records answer at least one topic.
+pub fn has_answer(lines: &[Line]) -> bool {
+    let studies = studies(lines);
+    topics(&studies).iter().any(|topic| block(&studies, topic).is_answered)
+}
+
 /// Returns the topics of the studies, in the order of the report.
 pub(crate) fn topics<'a>(studies: &'a [Study<'_>]) -> Vec<&'a str> {
     let mut topics: Vec<&str> = Vec::new();
@@ -461,6 +467,7 @@ mod tests {
             let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(shown.contains(words) && !shown.contains('>'), "{shown}");
         }
+        assert!(has_answer(&compared("monitor", 0.5)) && !has_answer(&[study("s", "gang")]));
         assert!(screen(&[study("s", "gang")]).contains("ended before"));
         assert_eq!(screen(&[]), "");
     }
