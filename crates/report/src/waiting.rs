@@ -185,14 +185,21 @@ impl<'a> WaitingCost<'a> {
                 let alike = format!("the {figure} is about {fast} with each of {} ways.", costs.len());
                 return (standing.qualified(wording::capitalized(&alike)), format!("{short}: {alike}"));
             }
+            if is_too_few {
+                let headline = format!(
+                    "The {figure} was {fast} with {best} and {slow} with {worst}; no factor yet."
+                );
+                let in_words = format!(
+                    "{short}: fastest was {best} ({figure} {fast}); {worst} took {slow}; no factor yet."
+                );
+                return (standing.qualified(headline), in_words);
+            }
             let times = wording::times_as_long(ratio);
             let Some(second) = alike.first() else {
-                let [is, takes] = if is_too_few { ["was", "took"] } else { ["is", "takes"] };
                 let headline =
-                    format!("The {figure} {is} {fast} with {best} and {slow} with {worst}, {times}.");
-                let in_words = format!(
-                    "{short}: fastest {is} {best} ({figure} {fast}); {worst} {takes} {times} ({slow})."
-                );
+                    format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times}.");
+                let in_words =
+                    format!("{short}: fastest is {best} ({figure} {fast}); {worst} takes {times} ({slow}).");
                 return (standing.qualified(headline), in_words);
             };
             let names = match alike.len() {
