@@ -289,8 +289,8 @@ fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyh
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the figures and tables of the paper that a study repeats, such as ` [figure 6]`; empty if it
-/// repeats none.
+/// Returns the paper's authors and the figures and tables of it that a study repeats, such as ` [Moh et al.,
+/// figure 6]`; empty if it repeats none.
 fn paper_figures(file: &StudyFile) -> String {
     let texts = file.paper.iter().map(|paper| paper.place.as_str()).chain([file.title.as_str()]);
     let mut found: Vec<String> = Vec::new();
@@ -306,7 +306,12 @@ fn paper_figures(file: &StudyFile) -> String {
             }
         }
     }
-    if found.is_empty() { String::new() } else { format!(" [{}]", found.join(", ")) }
+    if found.is_empty() {
+        return String::new();
+    }
+    let first = file.paper.iter().filter_map(|paper| paper.place.split(',').next());
+    let authors = first.map(|author| format!("{} et al.", author.trim_end_matches(" et al.")));
+    format!(" [{}]", authors.chain(found).collect::<Vec<_>>().join(", "))
 }
 
 fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> anyhow::Result<ExitCode> {
@@ -522,10 +527,10 @@ mod tests {
         let all = library::studies().expect("the built-in studies");
         let named = |id: &str| paper_figures(all.iter().find(|file| file.id == id).expect("a study"));
         for (id, figures) in [
-            ("granularity", " [figure 2]"),
-            ("tree-latency", " [figure 6]"),
-            ("tree-traffic", " [figure 7, table 2]"),
-            ("tree-connectivity", " [figure 8]"),
+            ("granularity", " [Peter et al., figure 2]"),
+            ("tree-latency", " [Moh et al., figure 6]"),
+            ("tree-traffic", " [Moh et al., figure 7, table 2]"),
+            ("tree-connectivity", " [Moh et al., figure 8]"),
             ("waiting", ""),
         ] {
             assert_eq!(named(id), figures, "{id}");
