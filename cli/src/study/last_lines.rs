@@ -82,7 +82,7 @@ mod tests {
             "{text}"
         );
         for width in 20..60 {
-            let text = fitted("  * spread has two modes: 37,000 (n = 4) and 5,500,000 (n = 2)\n", width);
+            let text = fitted("  * two modes: 37,000 (n = 4) and 5,500,000 (n = 2) with gangs\n", width);
             assert!(text.contains("(n = 4)") && text.contains("(n = 2)"), "{text}");
         }
         let whole = format!("{row}\n{sentence}\n");

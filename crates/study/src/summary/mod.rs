@@ -36,7 +36,7 @@ fn study_summary(study: &StudyLine, runs: &[&RunLine], width: usize) -> String {
     let chart = study.charts.iter().find(has_runs).or(study.charts.first());
     let figure = chart.and_then(|c| c.y.first()).map_or("barriers_per_s", String::as_str);
     out.push_str(&table(study, figure, runs, width));
-    for line in fold::lines(study, runs) {
+    for line in fold::lines(study, runs, figure) {
         // writing to a String cannot fail
         let _infallible = writeln!(out, "  * {line}");
     }
