@@ -109,15 +109,17 @@ pub fn screen(lines: &[Line]) -> String {
     let studies = studies(lines);
     let blocks: Vec<ScreenBlock> =
         topics(&studies).iter().map(|topic| block(&studies, topic).for_terminal()).collect();
-    let mut most = vec![1; blocks.len()];
+    let mut most: Vec<usize> = vec![1; blocks.len()];
     let of = |(block, most): (&ScreenBlock, &usize)| {
         block.answer_lines(*most).len() + block.command_lines().len()
     };
+    let total = |most: &[usize]| blocks.iter().zip(most).map(of).sum::<usize>();
     // each answer in turn gets one more line, as long as there is room
     for round in 2..=MAX_ANSWER_LINES {
         for at in 0..blocks.len() {
+            let before = total(&most);
             let had = std::mem::replace(&mut most[at], round);
-            if blocks.iter().zip(&most).map(of).sum::<usize>() > LINES {
+            if total(&most) > before.max(LINES) {
                 most[at] = had;
             }
         }

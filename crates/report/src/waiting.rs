@@ -173,10 +173,8 @@ impl<'a> WaitingCost<'a> {
             let judged = judge(&against_best(variant), &study.runs);
             judged.iter().all(|judgement| wording::tone(judgement) == Tone::Worse)
         };
-        // the ways that the runs do not show to be slower than the best one; too few rounds show neither that
-        // ways differ nor that they are alike, and the sentence says what was seen
-        let is_too_few = matches!(standing, VerdictState::TooFewRounds(_));
-        let between = if is_too_few { &[][..] } else { &costs[1..costs.len().max(2) - 1] };
+        // the ways that the runs do not show to be slower than the best one
+        let between = &costs[1..costs.len().max(2) - 1];
         let alike: Vec<_> = between.iter().take_while(|way| !is_slower(way.variant)).collect();
         let compared = (costs.len() > 1 && first.runs.median > 0.0).then(|| {
             let short = title.split_once(", ").map_or(title, |(title, _)| title);
@@ -185,10 +183,11 @@ impl<'a> WaitingCost<'a> {
                 let alike = format!("the {figure} is about {fast} with each of {} ways.", costs.len());
                 return (standing.qualified(wording::capitalized(&alike)), format!("{short}: {alike}"));
             }
-            if is_too_few {
-                let headline = format!(
-                    "The {figure} was {fast} with {best} and {slow} with {worst}; no factor yet."
-                );
+            // too few rounds show neither that ways differ nor that they are alike: the sentence says what was
+            // seen
+            if matches!(standing, VerdictState::TooFewRounds(_)) {
+                let headline =
+                    format!("The {figure} was {fast} with {best} and {slow} with {worst}; no factor yet.");
                 let in_words = format!(
                     "{short}: fastest was {best} ({figure} {fast}); {worst} took {slow}; no factor yet."
                 );
