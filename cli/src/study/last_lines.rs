@@ -3,17 +3,19 @@
 
 use crate::columns::hanging;
 use std::cmp::Reverse;
-use unisono_measure::record::{Line, Outcome};
+use std::path::Path;
+use unisono_measure::record::{Line, Outcome, RunLine};
 use unisono_text::counted;
 
 /// Folds the sentences of [`tables_text`](super::tables_text) into lines of at most `width` characters. The
 /// rows of its tables, which are indented by four, are folded only where no table of this width can be made.
+/// A number of runs, such as `(n = 2)`, stays whole.
 pub(super) fn fitted(tables: &str, width: usize) -> String {
     const ROW: &str = "    ";
     let fit = |line: &str| {
         let own = line.len() - line.trim_start_matches([' ', '*', '-', '!']).len();
         let indent = if line.starts_with(ROW) { ROW.len() + 2 } else { own };
-        hanging("", line, indent, width)
+        hanging("", &line.replace("(n = ", "(n\u{a0}=\u{a0}"), indent, width).replace('\u{a0}', " ")
     };
     tables.lines().map(|line| fit(line) + "\n").collect()
 }
@@ -22,21 +24,39 @@ pub(super) fn fitted(tables: &str, width: usize) -> String {
 const MAX_REASONS: usize = 3;
 
 /// Returns a line for each reason why runs failed or were skipped, the most frequent first, for example
-/// `skipped (12 runs): gangs need root`.
-pub(super) fn unmeasured_reasons(lines: &[Line]) -> Vec<String> {
+/// `skipped (12 runs): gangs need root`. A line about failed runs names their study, the file of `records`
+/// and the command from `again`, which measures the study with this id anew.
+pub(super) fn unmeasured_reasons(
+    lines: &[Line],
+    records: &Path,
+    again: &dyn Fn(&str) -> String,
+) -> Vec<String> {
     let mut said = Vec::new();
     for (outcome, word) in [(Outcome::Failed, "failed"), (Outcome::Skipped, "skipped")] {
-        let mut reasons: Vec<(&str, usize)> = Vec::new();
+        let mut reasons: Vec<(&str, Option<&RunLine>, usize)> = Vec::new();
         for run in lines.iter().filter_map(Line::run).filter(|run| run.outcome == outcome) {
             let reason = run.reason.as_deref().unwrap_or("no reason given");
-            match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                Some((_, n)) => *n += 1,
-                None => reasons.push((reason, 1)),
+            // one reason, such as a missing right, skips runs of many studies
+            let failed = Some(run).filter(|_| outcome == Outcome::Failed);
+            let study = |of: Option<&RunLine>| of.map(|run| run.study.clone());
+            match reasons.iter_mut().find(|(known, of, _)| *known == reason && study(*of) == study(failed)) {
+                Some((_, _, n)) => *n += 1,
+                None => reasons.push((reason, failed, 1)),
             }
         }
-        reasons.sort_by_key(|(_, n)| Reverse(*n));
+        reasons.sort_by_key(|(_, _, n)| Reverse(*n));
         let more = reasons.len().saturating_sub(MAX_REASONS);
-        let line = |(reason, n): &(&str, usize)| format!("{word} ({}): {reason}", counted(*n, "run"));
+        let line = |(reason, failed, n): &(&str, Option<&RunLine>, usize)| {
+            let runs = counted(*n, "run");
+            let Some(run) = failed else { return format!("{word} ({runs}): {reason}") };
+            format!(
+                "{word} ({runs} of {}, topic {}): {reason}; records: {}; again: {}",
+                run.study,
+                run.topic,
+                records.display(),
+                again(&run.study)
+            )
+        };
         said.extend(reasons.iter().take(MAX_REASONS).map(line));
         if more > 0 {
             said.push(format!("{word}: {} more, in the report", counted(more, "reason")));
@@ -48,7 +68,6 @@ pub(super) fn unmeasured_reasons(lines: &[Line]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_measure::record::RunLine;
 
     #[test]
     fn sentences_between_tables_are_folded_and_rows_that_fit_stay_whole() {
@@ -62,6 +81,10 @@ mod tests {
             folded[1..].iter().all(|line| line.starts_with("    ") && !line.starts_with("     ")),
             "{text}"
         );
+        for width in 20..60 {
+            let text = fitted("  * two modes: 37,000 (n = 4) and 5,500,000 (n = 2) with gangs\n", width);
+            assert!(text.contains("(n = 4)") && text.contains("(n = 2)"), "{text}");
+        }
         let whole = format!("{row}\n{sentence}\n");
         assert_eq!(fitted(&whole, usize::MAX), whole);
     }
@@ -69,8 +92,12 @@ mod tests {
     #[test]
     fn the_last_screen_gives_the_reasons_of_runs_that_failed_or_were_skipped() {
         let run = |outcome, reason: &str| {
-            let reason = Some(reason.to_owned());
-            Line::Run(Box::new(RunLine { outcome, reason, ..RunLine::default() }))
+            let (reason, study) = (Some(reason.to_owned()), "rpc".to_owned());
+            let topic = "middleware".to_owned();
+            Line::Run(Box::new(RunLine { outcome, reason, study, topic, ..RunLine::default() }))
+        };
+        let reasons = |lines: &[Line]| {
+            unmeasured_reasons(lines, Path::new("d/records.jsonl"), &|study| format!("unisono study {study}"))
         };
         let mut lines = vec![
             run(Outcome::Skipped, "gangs need root"),
@@ -80,14 +107,15 @@ mod tests {
             Line::Run(Box::default()),
         ];
         assert_eq!(
-            unmeasured_reasons(&lines),
+            reasons(&lines),
             [
-                "failed (1 run): no request was served",
+                "failed (1 run of rpc, topic middleware): no request was served; records: d/records.jsonl; \
+                 again: unisono study rpc",
                 "skipped (2 runs): gangs need root",
                 "skipped (1 run): clang not found"
             ]
         );
         lines.extend(["a", "b"].map(|reason| run(Outcome::Skipped, reason)));
-        assert!(unmeasured_reasons(&lines).ends_with(&["skipped: 1 reason more, in the report".to_owned()]));
+        assert!(reasons(&lines).ends_with(&["skipped: 1 reason more, in the report".to_owned()]));
     }
 }

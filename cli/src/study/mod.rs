@@ -89,7 +89,10 @@ are made under that load, and the answers hold for it. On a quiet machine, and b
 during which other programs or the hypervisor take more than 2 % of the processors is made again, up to three times; \
 the records keep the disturbed run, and no statistic counts it.
 A study has a time limit: two minutes, or 1.1 times its estimated time if that is longer (--paper: none). At the limit, \
-repetitions after the first are left out, and the records say which.")]
+repetitions after the first are left out, and the records say which.
+Exit code: 0, although some runs failed, as long as each study has a measured run and one topic has an answer; \
+the last lines name the failed runs and the command that measures their study again. 1 if all runs of a study failed, if runs failed and no topic has an answer, \
+if no report could be drawn, and after Ctrl-C. 3 if this host can measure nothing.")]
 pub(crate) struct Args {
     /// Topics, or ids of single studies; --list shows both. Without one, a default set of studies runs in two
     /// minutes. The studies that --list marks with * run only when they, or their topic, are named
@@ -286,8 +289,8 @@ fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyh
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the figures and tables of the paper that a study repeats, such as ` [figure 6]`; empty if it
-/// repeats none.
+/// Returns the paper's authors and the figures and tables of it that a study repeats, such as ` [Moh et al.,
+/// figure 6]`; empty if it repeats none.
 fn paper_figures(file: &StudyFile) -> String {
     let texts = file.paper.iter().map(|paper| paper.place.as_str()).chain([file.title.as_str()]);
     let mut found: Vec<String> = Vec::new();
@@ -303,7 +306,12 @@ fn paper_figures(file: &StudyFile) -> String {
             }
         }
     }
-    if found.is_empty() { String::new() } else { format!(" [{}]", found.join(", ")) }
+    if found.is_empty() {
+        return String::new();
+    }
+    let first = file.paper.iter().filter_map(|paper| paper.place.split(',').next());
+    let authors = first.map(|author| format!("{} et al.", author.trim_end_matches(" et al.")));
+    format!(" [{}]", authors.chain(found).collect::<Vec<_>>().join(", "))
 }
 
 fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> anyhow::Result<ExitCode> {
@@ -458,7 +466,8 @@ fn report_outcome(
     if !lost.is_empty() {
         writeln!(to, "runs not counted: {}", lost.join(", "))?;
     }
-    for line in unmeasured_reasons(&study_outcome.lines) {
+    let again = |study: &str| again_command(args, profile, study);
+    for line in unmeasured_reasons(&study_outcome.lines, &records, &again) {
         writeln!(to, "{}", fold(&line, table_width()))?;
     }
     if profile != Profile::Smoke {
@@ -471,13 +480,28 @@ fn report_outcome(
         Ok(_) => writeln!(to, "report:  {}", html.display())?,
         Err(error) => writeln!(to, "report:  not drawn: {error}; try `unisono report {}`", out.display())?,
     }
-    let is_good = failed == 0 && drawn.is_ok() && study_outcome.stopped_by.is_none() && measured > 0;
+    let studies_with = |outcome: Outcome| -> BTreeSet<&str> {
+        runs().filter(|run| run.outcome == outcome).map(|run| run.study.as_str()).collect()
+    };
+    let is_study_lost = !studies_with(Outcome::Failed).is_subset(&studies_with(Outcome::Measured));
+    let has_failed = failed > 0 && (is_study_lost || !unisono_report::has_answer(&study_outcome.lines));
+    let is_good = !has_failed && drawn.is_ok() && study_outcome.stopped_by.is_none() && measured > 0;
     if measured == 0 && failed == 0 && study_outcome.stopped_by.is_none() {
         return Err(
             Failure::Host("nothing could be measured on this host; the reasons are above".into()).into()
         );
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Returns the command that measures one study of these anew.
+fn again_command(args: &Args, profile: Profile, study: &str) -> String {
+    let length = if profile == Profile::Quick { String::new() } else { format!(" --{profile}") };
+    if library::study_text(study).is_some() {
+        return format!("unisono study {study}{length}");
+    }
+    let files: String = args.file.iter().map(|path| format!(" --file {}", path.display())).collect();
+    format!("unisono study{files}{length}")
 }
 
 /// Returns the figures and verdicts of every study, and the lessons of middleware studies, in lines of at
@@ -503,10 +527,10 @@ mod tests {
         let all = library::studies().expect("the built-in studies");
         let named = |id: &str| paper_figures(all.iter().find(|file| file.id == id).expect("a study"));
         for (id, figures) in [
-            ("granularity", " [figure 2]"),
-            ("tree-latency", " [figure 6]"),
-            ("tree-traffic", " [figure 7, table 2]"),
-            ("tree-connectivity", " [figure 8]"),
+            ("granularity", " [Peter et al., figure 2]"),
+            ("tree-latency", " [Moh et al., figure 6]"),
+            ("tree-traffic", " [Moh et al., figure 7, table 2]"),
+            ("tree-connectivity", " [Moh et al., figure 8]"),
             ("waiting", ""),
         ] {
             assert_eq!(named(id), figures, "{id}");

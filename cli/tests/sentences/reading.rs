@@ -140,7 +140,8 @@ fn shown(screen: &str) -> Vec<ShownAnswer> {
         if !name.trim().is_empty() {
             answers.push(ShownAnswer { name: name.trim().to_owned(), words: String::new() });
         }
-        let Some(answer) = answers.last_mut().filter(|_| !words.starts_with('>')) else { continue };
+        let is_command = words.starts_with('>') || words.starts_with("or >");
+        let Some(answer) = answers.last_mut().filter(|_| !is_command) else { continue };
         answer.words = format!("{} {words}", answer.words).trim().to_owned();
     }
     answers

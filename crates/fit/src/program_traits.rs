@@ -33,6 +33,9 @@ pub struct ProgramTraits {
     pub go: Option<Go>,
     /// The version of Java, if the program is the launcher `java`.
     pub java: Option<Java>,
+    /// The minor version of Python 3, if the program is an interpreter whose file name has it
+    /// (`python3.11`), also behind links.
+    pub python: Option<u32>,
     /// The number of ranks on this host, if the program launches an MPI program and its arguments name the
     /// number (`mpiexec -n 8`).
     pub ranks: Option<usize>,
@@ -92,6 +95,7 @@ impl ProgramTraits {
                 .collect(),
             go: Go::from_binary(&bytes),
             java: if file_name == "java" { Java::from_launcher(&file) } else { None },
+            python: python_minor(&file),
             ranks: launch.as_ref().and_then(|launch| launched(name, launch, &own_host_name())),
             mpi: launch.is_some()
                 || libraries.iter().any(|library| (mpi.is_library)(library))
@@ -122,6 +126,11 @@ impl ProgramTraits {
         let is = |library: &String, stem: &&str| library.strip_prefix(stem).is_some_and(ends);
         self.libraries.iter().any(|library| stems.iter().any(|stem| is(library, stem)))
     }
+}
+
+fn python_minor(file: &Path) -> Option<u32> {
+    let file = file.canonicalize().ok()?;
+    file.file_name()?.to_str()?.strip_prefix("python3.")?.parse().ok()
 }
 
 fn own_host_name() -> String {
@@ -307,6 +316,19 @@ mod tests {
         }
         assert_eq!(Java::from_release("JAVA_VERSION=\"x\""), None);
         assert_eq!(Java::from_release(""), None);
+    }
+
+    #[test]
+    fn the_version_of_python_is_in_the_name_of_its_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        for name in ["python3.11", "python3.13t", "ruby3.3"] {
+            fs::write(path(name), "").expect("there is room");
+        }
+        std::os::unix::fs::symlink("python3.11", path("python3")).expect("a link");
+        let minor = |name: &str| python_minor(&path(name));
+        assert_eq!((minor("python3.11"), minor("python3")), (Some(11), Some(11)));
+        assert_eq!([minor("python3.13t"), minor("ruby3.3"), minor("none")], [None; 3]);
     }
 
     #[test]

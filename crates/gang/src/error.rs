@@ -1,6 +1,7 @@
 //! Errors of gang scheduling, one variant for each action that the caller can take.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use unisono_linux::next_step::next_step;
 
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,8 @@ pub enum Error {
     Group(#[from] unisono_linux::cgroup::Error),
     #[error("cannot {action}: {source}; {}", next_step(source))]
     System { action: &'static str, source: io::Error },
+    #[error("cannot {action} {}: {source}; {}", path.display(), next_step(source))]
+    Journal { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 /// An action of the user that would help.
@@ -56,4 +59,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System { action, source }
+}
+
+/// Returns the error of an action on a journal or on the directory of journals.
+pub(crate) fn journal_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Journal { action, path, source }
 }

@@ -4,11 +4,13 @@
 //! second, different from one start to the next. The median of such runs describes no run at all. So the
 //! values are sorted, their logarithms taken, and the largest gap found. Two modes are reported if that gap
 //! stands out: a factor of at least [`MIN_FACTOR`] between the neighbors, and at least [`MIN_GAP_RATIO`]
-//! times the mean gap within the two sides. Each mode comes with its number of runs.
+//! times the mean gap within the two sides, and at least [`MIN_MODE_RUNS`] runs on each side. Each mode comes
+//! with its number of runs.
 //!
 //! This rule is deliberately simpler than a dip test: with five to ten runs a dip test has no power, and the
-//! gaps that matter here are factors, not per cents. A single run far from the others is reported as a mode
-//! of one run: with n = 5 an outlier looks the same as a rare mode, and hiding it would be the worse error.
+//! gaps that matter here are factors, not per cents. A single run far from the others is no mode: an outlier
+//! looks the same as a rare mode that was seen once. The least and the greatest run beside the median show
+//! it, so it is not hidden.
 //!
 //! When not to use: with more than two modes only the two sides of the largest gap are reported.
 //!
@@ -22,6 +24,13 @@ pub const MIN_FACTOR: f64 = 1.5;
 
 /// The least ratio of the gap to the mean gap within the two sides (both of logarithms).
 pub const MIN_GAP_RATIO: f64 = 4.0;
+
+/// The least number of runs in a mode: a value that no second run has may be an outlier.
+pub const MIN_MODE_RUNS: usize = 2;
+
+/// The least number of runs that can have two modes. Chosen, not measured: of four runs, two slow ones before
+/// two fast ones may just as well be a machine that changed once during the study.
+pub const MIN_RUNS: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunCluster {
@@ -60,14 +69,17 @@ impl fmt::Display for TwoModes {
 }
 
 /// Returns the two modes of the values, if there are two; values that are not finite are left out. Values of
-/// zero (a starved program) form a mode of their own beside other values.
+/// zero (a starved program), if there are several, form a mode of their own beside other values.
 pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     let sorted = quantile::sorted(values);
-    if sorted.len() < 3 || sorted[0] < 0.0 {
+    if sorted.len() < MIN_RUNS || sorted[0] < 0.0 {
         return None;
     }
     let zeros = sorted.iter().filter(|v| **v == 0.0).count();
-    let split = if zeros > 0 { (zeros < sorted.len()).then_some(zeros) } else { dominant_gap(&sorted) }?;
+    let split = if zeros > 0 { zeros } else { dominant_gap(&sorted)? };
+    if split < MIN_MODE_RUNS || sorted.len() - split < MIN_MODE_RUNS {
+        return None;
+    }
     Some(TwoModes {
         low: RunCluster::from_sorted(&sorted[..split])?,
         high: RunCluster::from_sorted(&sorted[split..])?,
@@ -105,20 +117,29 @@ mod tests {
             None,
             "an even spread over a decade is wide, not two"
         );
-        assert_eq!(two_modes(&[1.0, 100.0]), None, "two runs are no cluster");
     }
 
     #[test]
-    fn a_starved_run_is_a_mode_of_its_own() {
-        let modes = two_modes(&[0.0, 5.0, 5.1]).expect("zero beside five");
-        assert_eq!((modes.low.n, modes.high.n), (1, 2));
-        assert_eq!(two_modes(&[0.0, 0.0, 0.0]), None);
+    fn one_run_far_from_the_others_is_an_outlier_and_four_runs_are_too_few() {
+        assert_eq!(two_modes(&[2_067.0, 3_178.0, 3_180.0]), None, "one of three");
+        assert_eq!(two_modes(&[1.0, 100.0, 101.0, 102.0, 100.5, 101.5]), None, "one of six");
+        assert_eq!(two_modes(&[1.0, 1.1, 100.0, 101.0]), None, "two of four");
+        let modes = two_modes(&[1.0, 1.1, 100.0, 101.0, 102.0]).expect("two of five");
+        assert_eq!((modes.low.n, modes.high.n), (2, 3));
+    }
+
+    #[test]
+    fn starved_runs_are_a_mode_of_their_own() {
+        let modes = two_modes(&[0.0, 5.0, 5.1, 0.0, 5.2]).expect("zero beside five");
+        assert_eq!((modes.low.n, modes.high.n), (2, 3));
+        assert_eq!(two_modes(&[0.0; 5]), None);
+        assert_eq!(two_modes(&[0.0, 5.0, 5.1, 5.0, 5.2]), None, "one starved run");
     }
 
     proptest! {
         #[test]
-        fn clusters_that_are_a_decade_apart_are_found(low in prop::collection::vec(0.9f64..1.1, 1..8), high in prop::collection::vec(9.0f64..11.0, 1..8), scale in 1e-3f64..1e6) {
-            prop_assume!(low.len() + high.len() >= 3);
+        fn clusters_that_are_a_decade_apart_are_found(low in prop::collection::vec(0.9f64..1.1, 2..8), high in prop::collection::vec(9.0f64..11.0, 2..8), scale in 1e-3f64..1e6) {
+            prop_assume!(low.len() + high.len() >= MIN_RUNS);
             let values: Vec<f64> = low.iter().chain(&high).map(|v| v * scale).collect();
             let modes = two_modes(&values).expect("two clusters");
             prop_assert_eq!((modes.low.n, modes.high.n), (low.len(), high.len()));

@@ -62,15 +62,20 @@ impl Verdict {
         }
     }
 
+    /// Returns the names of both sides in words; without such names, the variants.
+    pub fn side_names(&self) -> [&String; 2] {
+        match &self.sides {
+            Some(sides) => sides.each_ref(),
+            None => [&self.variant, &self.against],
+        }
+    }
+
     /// Returns the comparison in words: `gangs against pinned threads, no busy loop`.
     pub fn in_words(&self) -> String {
         if !self.words.is_empty() {
             return self.words.clone();
         }
-        let [ours, theirs] = match &self.sides {
-            Some(sides) => sides.each_ref(),
-            None => [&self.variant, &self.against],
-        };
+        let [ours, theirs] = self.side_names();
         let more = self.circumstance.as_ref().map(|more| format!(", {more}")).unwrap_or_default();
         format!("{ours} against {theirs}{more}")
     }
@@ -295,11 +300,11 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
         confidence(&for_display(c, *finding))
     );
     text += &more;
-    if let Some(modes) = judgement.against_modes {
-        text += &format!("; {} has {modes}", verdict.against);
-    }
-    if let Some(modes) = judgement.variant_modes {
-        text += &format!("; {} has {modes}", verdict.variant);
+    let [ours, theirs] = verdict.side_names();
+    for (side, modes) in [(theirs, judgement.against_modes), (ours, judgement.variant_modes)] {
+        if let Some(modes) = modes {
+            text += &format!("; {modes} with {side}");
+        }
     }
     if c.undefined > 0 {
         text += &format!(
@@ -554,23 +559,22 @@ mod tests {
 
     #[test]
     fn two_modes_are_said_and_an_expectation_is_checked() {
-        let runs = [
-            run("gang", 0, 0, 12e6),
-            run("gang", 1, 0, 12e6),
-            run("gang", 2, 0, 12e6),
-            run("spread", 0, 0, 37e3),
-            run("spread", 1, 0, 5.5e6),
-            run("spread", 2, 0, 37e3),
-        ];
+        let runs: Vec<RunLine> = [37e3, 5.5e6, 37e3, 5.5e6, 37e3]
+            .into_iter()
+            .zip(0..)
+            .flat_map(|(slow, repetition)| {
+                [run("gang", repetition, 0, 12e6), run("spread", repetition, 0, slow)]
+            })
+            .collect();
         let asked = Verdict { expected: Some(100.0), expected_from: Some("budget".into()), ..verdict(None) };
         let judgement = &judge(&asked, &runs.iter().collect::<Vec<_>>())[0];
         assert!(
-            judgement.words.contains("spread has two modes: 37,000 (n = 2) and 5,500,000 (n = 1)"),
+            judgement.words.contains("two modes: 37,000 (n = 3) and 5,500,000 (n = 2) with pinned threads"),
             "{}",
             judgement.words
         );
         assert!(
-            judgement.words.contains("all 3 pairs, ")
+            judgement.words.contains(", n = 5)")
                 && judgement.words.ends_with("expected at least 100 times (budget): reached"),
             "{}",
             judgement.words

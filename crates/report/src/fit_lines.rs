@@ -1,7 +1,11 @@
 //! Breaks an answer into the lines of a terminal, and shortens it at the end of a sentence or a clause.
 
-/// Breaks a text into at most `most` lines of `width` columns. A longer text loses its last sentences; a
-/// single long sentence, its last clauses, or its last words if it has no clause.
+/// The maximum number of lines of a text without an end to shorten it at, such as a reason of another
+/// program. Chosen, not measured.
+pub(crate) const MAX_SENTENCE_LINES: usize = 6;
+
+/// Breaks a text into lines of `width` columns, if possible at most `most`. A longer text loses its last
+/// sentences; a single long sentence, its last clauses. A sentence without a clause to lose takes more lines.
 pub(crate) fn fit_lines(text: &str, width: usize, most: usize) -> Vec<String> {
     let text = text.replace(['\u{2009}', '\u{a0}', '\u{202f}'], " ");
     let whole = wrap_words(&text, width);
@@ -21,14 +25,18 @@ pub(crate) fn fit_lines(text: &str, width: usize, most: usize) -> Vec<String> {
     if let Some(fits) = clauses.iter().rev().map(sentence).find(|lines| lines.len() <= most) {
         return fits;
     }
-    let mut cut: Vec<String> = whole.into_iter().take(most).collect();
-    if let Some(last) = cut.last_mut() {
-        while last.chars().count() + 1 > width {
-            last.pop();
+    let first = ends.iter().find(|end| text[**end..].starts_with('.'));
+    let mut lines = first.map_or(whole, sentence);
+    if lines.len() > MAX_SENTENCE_LINES {
+        lines.truncate(MAX_SENTENCE_LINES);
+        if let Some(last) = lines.last_mut() {
+            while last.chars().count() + 1 > width {
+                last.pop();
+            }
+            last.push('\u{2026}');
         }
-        last.push('\u{2026}');
     }
-    cut
+    lines
 }
 
 /// Returns the places of the commas between clauses: those outside brackets and quotation marks that do not
@@ -42,9 +50,11 @@ fn clause_ends(text: &str) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Breaks a text between words; a number of runs, such as `(n = 2)`, counts as one word.
 fn wrap_words(text: &str, width: usize) -> Vec<String> {
+    let text = text.replace("(n = ", "(n\u{a0}=\u{a0}");
     let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
+    for word in text.split(|c: char| c.is_whitespace() && c != '\u{a0}') {
         let mut word: Vec<char> = word.chars().collect();
         while !word.is_empty() {
             let line = lines.last_mut().expect("there is always one");
@@ -65,5 +75,5 @@ fn wrap_words(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines.retain(|line| !line.is_empty());
-    lines
+    lines.into_iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }

@@ -56,7 +56,7 @@ mod wording;
 pub use added::{ClaimsFormat, LessonSummary};
 pub use changes::RecordsChange;
 pub use error::Error;
-pub use screen::screen;
+pub use screen::{has_answer, screen};
 pub use verdicts::{RecordsSummary, VerdictSummary};
 pub use wording::Tone;
 

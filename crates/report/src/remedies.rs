@@ -47,11 +47,13 @@ impl RemedyComparison<'_> {
 
     fn gain(&self) -> Option<String> {
         let ratio = self.ratio()?;
+        let place = wording::place_in_words(self.study, self.verdict, self.judgement);
+        if is_too_few(self.study, &self.verdict.selector(&self.judgement.place)) {
+            let (_, theirs) = wording::sides(self.study, self.verdict);
+            return Some(format!("seen better than {theirs}{place}; no factor yet"));
+        }
         let factor = wording::factor_than(self.study, self.verdict, ratio);
-        Some(format!(
-            "up to {factor}{}",
-            wording::place_in_words(self.study, self.verdict, self.judgement)
-        ))
+        Some(format!("up to {factor}{place}"))
     }
 
     fn answers(&self, of: &Selector) -> bool {
@@ -61,6 +63,11 @@ impl RemedyComparison<'_> {
     fn picture(&self) -> Option<AnswerPicture> {
         AnswerPicture::from_comparison(self.study, self.verdict, self.judgement)
     }
+}
+
+/// Whether the figures behind a comparison come from too few rounds for a conclusion.
+fn is_too_few(study: &Study<'_>, of: &Selector) -> bool {
+    study.evidence(of).is_some_and(|evidence| evidence.too_few_in_words().is_some())
 }
 
 fn all_comparisons<'a>(
@@ -120,11 +127,16 @@ fn open_mp_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         Some(RemedyGain { what, gain, variant: variant.to_owned() })
     });
     let found = by_gain_and_effort(found.collect());
+    let is_too_few = is_too_few(passive.study, &here);
     let named = found.iter().enumerate().map(|(at, remedy)| {
         let unit = if at == 0 { " times the work of plain Linux" } else { "" };
+        if is_too_few {
+            return remedy.what.to_owned();
+        }
         format!("{} ({}{unit})", remedy.what, verdict::format_ratio(remedy.gain))
     });
-    let words = format!("Two OpenMP programs at once: {}.", alternatives(&named.collect::<Vec<_>>()));
+    let factor = if is_too_few { "; no factor yet" } else { "" };
+    let words = format!("Two OpenMP programs at once: {}{factor}.", alternatives(&named.collect::<Vec<_>>()));
     let has_gangs = found.iter().any(|remedy| remedy.variant == "gang");
     let command = match (found.first()?.variant.as_str(), has_gangs) {
         ("gang", _) => "unisono gang run -- A ::: B    OMP_WAIT_POLICY=passive PROGRAM",
@@ -330,6 +342,25 @@ mod tests {
             found.words
         );
         assert!(found.command.is_some_and(|command| command.starts_with("unisono gang run")));
+    }
+
+    /// Several starts in each round make enough pairs for a verdict, but a factor needs more rounds.
+    #[test]
+    fn two_rounds_of_several_starts_have_no_factor() {
+        let of = |variants: &[(&str, &str, f64)]| {
+            let mut lines = records(variants);
+            for line in &mut lines {
+                if let Line::Run(run) = line {
+                    run.repetition /= 3;
+                }
+            }
+            topic_answer(&studies(&lines)).expect("it was compared").words
+        };
+        let words = of(&[("linux", "omp", 1.0), ("passive", "omp", 251.0)]);
+        assert_eq!(words, "Two OpenMP programs at once: set OMP_WAIT_POLICY=passive; no factor yet.");
+        let words = of(&[("linux", "omp", 1.0), ("spread", "omp", 10.0)]);
+        assert!(words.starts_with("A core for each thread: seen better than linux"), "{words}");
+        assert!(words.contains("; no factor yet") && !words.contains("10.0"), "{words}");
     }
 
     #[test]

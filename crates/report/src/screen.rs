@@ -1,7 +1,8 @@
 //! The last screen of a study: an answer for each topic in a sentence or two, and the command to type.
 //!
 //! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, but
-//! never their command. `--text` prints tables and verdicts on a terminal; the report has them, too.
+//! never their first one or their command. `--text` prints tables and verdicts on a terminal; the report has
+//! them, too.
 
 use crate::added::{self, ScreenTopic};
 use crate::events;
@@ -102,37 +103,44 @@ pub(crate) struct ScreenBlock {
     pub(crate) does: &'static str,
 }
 
-/// Returns the screen for these records: at most 18 lines of at most 80 columns, each with its end of line.
+/// Returns the screen for these records: lines of at most 80 columns, each with its end of line, and at most
+/// 18 of them if the first sentences and the commands fit.
 pub fn screen(lines: &[Line]) -> String {
     let studies = studies(lines);
     let blocks: Vec<ScreenBlock> =
         topics(&studies).iter().map(|topic| block(&studies, topic).for_terminal()).collect();
-    let mut most = vec![1; blocks.len()];
+    let mut most: Vec<usize> = vec![1; blocks.len()];
     let of = |(block, most): (&ScreenBlock, &usize)| {
-        block.answer_lines(*most).len() + usize::from(block.command.is_some())
+        block.answer_lines(*most).len() + block.command_lines().len()
     };
+    let total = |most: &[usize]| blocks.iter().zip(most).map(of).sum::<usize>();
     // each answer in turn gets one more line, as long as there is room
     for round in 2..=MAX_ANSWER_LINES {
         for at in 0..blocks.len() {
+            let before = total(&most);
             let had = std::mem::replace(&mut most[at], round);
-            if blocks.iter().zip(&most).map(of).sum::<usize>() > LINES {
+            if total(&most) > before.max(LINES) {
                 most[at] = had;
             }
         }
     }
     let mut out = String::new();
-    let mut left = LINES;
     for (block, most) in blocks.iter().zip(most) {
         let mut shown = block.answer_lines(most);
-        shown.extend(block.command.map(|command| format!("> {command}")));
-        for (at, line) in shown.iter().take(left).enumerate() {
+        shown.extend(block.command_lines());
+        for (at, line) in shown.iter().enumerate() {
             let name = if at == 0 { &block.name } else { "" };
             // writing to a String cannot fail
             let _infallible = writeln!(out, "{name:<INDENT$}{line}");
         }
-        left = left.saturating_sub(shown.len());
     }
     out
+}
+
+/// Returns whether the records answer at least one topic.
+pub fn has_answer(lines: &[Line]) -> bool {
+    let studies = studies(lines);
+    topics(&studies).iter().any(|topic| block(&studies, topic).is_answered)
 }
 
 /// Returns the topics of the studies, in the order of the report.
@@ -204,8 +212,15 @@ impl ScreenBlock {
         }
     }
 
-    /// Breaks the answer into at most `most` lines. An answer from too few rounds says so in fewer
-    /// words, if its first figures would be cut off otherwise.
+    /// Returns the line of each command: alternatives stand below each other, so that each can be pasted.
+    fn command_lines(&self) -> Vec<String> {
+        let commands = self.command.into_iter().flat_map(|command| command.split("    "));
+        let prompt = |at: usize| if at == 0 { ">" } else { "or >" };
+        commands.enumerate().map(|(at, command)| format!("{} {command}", prompt(at))).collect()
+    }
+
+    /// Breaks the answer into lines, if possible at most `most`. An answer from too few rounds says so in
+    /// fewer words, if its first figures would be cut off otherwise.
     fn answer_lines(&self, most: usize) -> Vec<String> {
         const WIDTH: usize = COLUMNS - INDENT;
         let whole = fit_lines(&self.answer, WIDTH, most);
@@ -213,7 +228,7 @@ impl ScreenBlock {
             return whole;
         };
         let shown = whole.join(" ");
-        if shown.chars().count() > head.chars().count() && !shown.ends_with('\u{2026}') {
+        if shown.chars().count() > head.chars().count() && whole.len() <= most {
             return whole;
         }
         // the number of rounds stays, because each answer says on how many it rests, and so does the time
@@ -263,6 +278,7 @@ fn with_evidence(answer: &str, evidence: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fit_lines::MAX_SENTENCE_LINES;
     use proptest::prelude::*;
     use unisono_measure::record::{Better, Chart, Figure, Outcome, Question, RunLine, StudyLine, Verdict};
 
@@ -343,9 +359,11 @@ mod tests {
                 crate::summary::topic_html(&studies, "barrier"),
             ];
             for text in said {
+                let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
                 let [once, twice] = ["Seen once (n = 1", "Seen twice (n = 2"].map(|mark| text.contains(mark));
                 assert_eq!((once, twice), (rounds == 1, rounds == 2), "{rounds} rounds: {text}");
-                assert!(text.contains("1,700"), "{text}");
+                let has_factor = text.contains("1,700 times");
+                assert_eq!((has_factor, text.contains("no factor yet")), (rounds == 3, rounds < 3), "{text}");
             }
             let card = block(&studies, "barrier");
             let badge = ["seen once", "seen twice", "measured here"][rounds as usize - 1];
@@ -365,7 +383,7 @@ mod tests {
             );
         }
         let three = answer.answer_lines(MAX_ANSWER_LINES).join(" ");
-        assert!(three.contains("n = 2") && three.contains("1,700 times"), "{three}");
+        assert!(three.contains("n = 2") && three.contains("no factor yet"), "{three}");
         let head = "Seen once (n = 1 round), no verdict; about 40 s more would decide: ";
         let once = ScreenBlock { answer: format!("{head}{}", "word ".repeat(40)), ..answer };
         assert!(once.answer_lines(1)[0].starts_with("Seen once (n = 1): word"));
@@ -461,6 +479,7 @@ mod tests {
             let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(shown.contains(words) && !shown.contains('>'), "{shown}");
         }
+        assert!(has_answer(&compared("monitor", 0.5)) && !has_answer(&[study("s", "gang")]));
         assert!(screen(&[study("s", "gang")]).contains("ended before"));
         assert_eq!(screen(&[]), "");
     }
@@ -509,15 +528,32 @@ mod tests {
     }
 
     #[test]
+    fn commands_stand_below_each_other() {
+        let lines = waiting(3);
+        let known = block(&studies(&lines), "barrier");
+        assert_eq!(known.command_lines(), ["> unisono advise -- PROGRAM"]);
+        let two = ScreenBlock { command: Some("A=b PROGRAM    unisono fit -- A ::: B"), ..known };
+        assert_eq!(two.command_lines(), ["> A=b PROGRAM", "or > unisono fit -- A ::: B"]);
+    }
+
+    #[test]
     fn what_does_not_fit_loses_its_last_sentences() {
         assert_eq!(fit_lines("One two. Three four.", 20, 1), ["One two. Three four."]);
         assert_eq!(fit_lines("One two. Three four.", 12, 1), ["One two."]);
         assert_eq!(
-            fit_lines("One two: three four.", 12, 1),
-            ["One two:\u{2026}"],
+            fit_lines("One two: three four. Five.", 12, 1),
+            ["One two:", "three four."],
             "half a sentence says less"
         );
-        assert_eq!(fit_lines("One two three four", 8, 1), ["One two\u{2026}"]);
+        assert_eq!(fit_lines("One two three four", 8, 1), ["One two", "three", "four"]);
+        let pairs = "Gangs win (n = 6 rounds).";
+        for width in 10..25 {
+            let lines = fit_lines(pairs, width, 1);
+            assert!(lines.iter().any(|line| line.contains("(n = 6")), "{lines:?}");
+        }
+        let endless = fit_lines(&"word ".repeat(100), 8, 1);
+        assert_eq!(endless.len(), MAX_SENTENCE_LINES);
+        assert!(endless.concat().ends_with('\u{2026}') && endless.iter().all(|line| line.len() <= 10));
         assert_eq!(fit_lines("Set one (2 times, and 3), or run four.", 30, 1), ["Set one (2 times, and 3)."]);
         let seen_once = "Seen once, no verdict; about 1 min more would decide: one two three four.";
         assert!(fit_lines(seen_once, 30, 2)[1].contains("would decide"), "the time stays with its verdict");
@@ -536,7 +572,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_records_make_more_than_a_screen(
+        fn no_line_is_wider_than_a_screen_and_no_answer_takes_more_than_its_first_sentence(
             topics in prop::collection::vec("[a-z]{1,30}|gang|tree|rma|barrier|queue|middleware", 0..30),
             reason in ".{0,300}",
             value in prop::num::f64::ANY,
@@ -549,7 +585,8 @@ mod tests {
                 lines.push(Line::Run(Box::new(one)));
             }
             let shown = screen(&lines);
-            prop_assert!(shown.lines().count() <= LINES, "{shown}");
+            let most = LINES.max(topics.len() * (MAX_SENTENCE_LINES + 2));
+            prop_assert!(shown.lines().count() <= most, "{shown}");
             prop_assert!(shown.lines().all(|line| line.chars().count() <= COLUMNS), "{shown}");
         }
     }

@@ -18,11 +18,13 @@ pub(crate) fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer>
     let (_, ratio, study, verdict, judgement) = better.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let (ours, theirs) = wording::sides(study, verdict);
     let place = wording::place_in_words(study, verdict, judgement);
-    let words = format!(
-        "{ours} against {theirs}: up to {}{place}.",
-        wording::factor_in_words(study, verdict, ratio)
-    );
-    let picture = AnswerPicture::from_comparison(study, verdict, judgement);
     let evidence = study.evidence(&verdict.selector(&judgement.place));
+    let words = if evidence.is_some_and(|evidence| evidence.too_few_in_words().is_some()) {
+        format!("{ours} against {theirs}: seen better{place}; no factor yet.")
+    } else {
+        let factor = wording::factor_in_words(study, verdict, ratio);
+        format!("{ours} against {theirs}: up to {factor}{place}.")
+    };
+    let picture = AnswerPicture::from_comparison(study, verdict, judgement);
     Some(TopicAnswer::new(wording::capitalized(&words), picture).resting_on(evidence))
 }

@@ -173,10 +173,8 @@ impl<'a> WaitingCost<'a> {
             let judged = judge(&against_best(variant), &study.runs);
             judged.iter().all(|judgement| wording::tone(judgement) == Tone::Worse)
         };
-        // the ways that the runs do not show to be slower than the best one; too few rounds show neither that
-        // ways differ nor that they are alike, and the sentence says what was seen
-        let is_too_few = matches!(standing, VerdictState::TooFewRounds(_));
-        let between = if is_too_few { &[][..] } else { &costs[1..costs.len().max(2) - 1] };
+        // the ways that the runs do not show to be slower than the best one
+        let between = &costs[1..costs.len().max(2) - 1];
         let alike: Vec<_> = between.iter().take_while(|way| !is_slower(way.variant)).collect();
         let compared = (costs.len() > 1 && first.runs.median > 0.0).then(|| {
             let short = title.split_once(", ").map_or(title, |(title, _)| title);
@@ -185,14 +183,22 @@ impl<'a> WaitingCost<'a> {
                 let alike = format!("the {figure} is about {fast} with each of {} ways.", costs.len());
                 return (standing.qualified(wording::capitalized(&alike)), format!("{short}: {alike}"));
             }
+            // too few rounds show neither that ways differ nor that they are alike: the sentence says what was
+            // seen
+            if matches!(standing, VerdictState::TooFewRounds(_)) {
+                let headline =
+                    format!("The {figure} was {fast} with {best} and {slow} with {worst}; no factor yet.");
+                let in_words = format!(
+                    "{short}: fastest was {best} ({figure} {fast}); {worst} took {slow}; no factor yet."
+                );
+                return (standing.qualified(headline), in_words);
+            }
             let times = wording::times_as_long(ratio);
             let Some(second) = alike.first() else {
-                let [is, takes] = if is_too_few { ["was", "took"] } else { ["is", "takes"] };
                 let headline =
-                    format!("The {figure} {is} {fast} with {best} and {slow} with {worst}, {times}.");
-                let in_words = format!(
-                    "{short}: fastest {is} {best} ({figure} {fast}); {worst} {takes} {times} ({slow})."
-                );
+                    format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times}.");
+                let in_words =
+                    format!("{short}: fastest is {best} ({figure} {fast}); {worst} takes {times} ({slow}).");
                 return (standing.qualified(headline), in_words);
             };
             let names = match alike.len() {
@@ -307,7 +313,7 @@ mod tests {
     }
 
     /// Makes a study of three ways to wait in one situation, with these values in its rounds.
-    fn three_ways(values: [[f64; 4]; 3]) -> Vec<Line> {
+    fn three_ways<const ROUNDS: usize>(values: [[f64; ROUNDS]; 3]) -> Vec<Line> {
         let chart = Chart { title: "Two processors".into(), y: vec!["latency".into()], ..Chart::default() };
         let head = StudyLine {
             study: "s".into(),
@@ -358,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_way_with_two_modes_has_no_median() {
-        let lines = three_ways([[1.0, 1.0, 9.0, 1.0], [100.0; 4], [900.0; 4]]);
+        let lines = three_ways([[1.0, 1.0, 9.0, 1.0, 9.0], [100.0; 5], [900.0; 5]]);
         let answer = waiting_answer(&studies(&lines)).expect("it was measured").words;
         let answer = answer.replace(number::NO_BREAK_SPACE, " ");
         assert!(answer.contains("fastest is yield (latency 1 ns or 9 ns)"), "{answer}");

@@ -69,6 +69,10 @@ const OPENMP_LIBRARIES: [&str; 3] = ["libgomp", "libomp", "libiomp"];
 const THREADED_LIBRARIES: [&str; 7] =
     ["libopenblas", "libblas", "libmkl", "libblis", "libtbb", "libtorch", "libpython"];
 
+/// The variable for `os.cpu_count()`, and the first minor version of Python 3 that reads it.
+const PYTHON: &str = "PYTHON_CPU_COUNT";
+const PYTHON_READS_IT: u32 = 13;
+
 /// Variables by which a user places threads.
 pub(crate) const PLACEMENT: [&str; 5] =
     ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"];
@@ -181,6 +185,14 @@ impl Decision<'_> {
             } else if self.miscounts(variable.counts) && self.plan.set.iter().all(|set| set.name != name) {
                 self.set(name, variable.value(self.processors()), &why);
             }
+        }
+        let is_told = self.plan.set.iter().any(|set| set.name == PYTHON);
+        if let Some(minor) = self.program.python.filter(|minor| is_told && *minor < PYTHON_READS_IT) {
+            self.plan.remarks.push(format!(
+                "os.cpu_count() of Python 3.{minor} stays {}, because {PYTHON} is read by Python \
+                 3.{PYTHON_READS_IT} and newer; pass processes=len(os.sched_getaffinity(0)) and use --bind",
+                self.observed.limits.online
+            ));
         }
         if self.program.links(&["libtbb"]) && self.miscounts(CountedProcessors::Affinity) {
             let remark = "oneTBB takes its number of threads from no variable; restrict it in the program \

@@ -89,6 +89,17 @@ fn runtimes_that_count_right_are_told_nothing() {
 }
 
 #[test]
+fn an_older_python_is_said_not_to_read_its_variable() {
+    let said = |minor| {
+        let program = ProgramTraits { python: Some(minor), ..ProgramTraits::default() };
+        decide(&host(8, Some(quota(1, GroupRelation::Own)), Some(0)), &program, |_| None).remarks
+    };
+    let old = said(11);
+    assert!(old.len() == 1 && old[0].starts_with("os.cpu_count() of Python 3.11 stays "), "{old:?}");
+    assert_eq!(said(13), Vec::<String>::new());
+}
+
+#[test]
 fn ranks_share_the_processors_of_their_host() {
     let ranks = |count, cpus: &str, observed: HostState| HostState {
         ranks: Some(LocalRanks { count, cpus: cpus.parse().expect("a list") }),

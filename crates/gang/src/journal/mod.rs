@@ -19,7 +19,7 @@ pub use entry::{UndoEntry, start_time};
 pub use undo::Restored;
 pub(crate) use undo::move_out;
 
-use crate::error::{Error, Result, system};
+use crate::error::{Error, Result, journal_error, system};
 use entry::parse;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -79,7 +79,7 @@ impl GangJournal {
             }
             made => made,
         };
-        let file = file.map_err(system("create the journal"))?;
+        let file = file.map_err(journal_error("create the journal", &path))?;
         let mut journal = GangJournal { path, file, is_torn: false, entries: Vec::new(), max_entries: LONG };
         journal.write(&UndoEntry::Scheduler(scheduler))?;
         Ok(journal)
@@ -92,10 +92,11 @@ impl GangJournal {
     /// Writes an entry; call it before the change.
     pub fn write(&mut self, entry: &UndoEntry) -> Result<()> {
         let mut line = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
-        serde_json::to_writer(&mut line, entry).map_err(|e| system("write the journal")(e.into()))?;
+        let written = serde_json::to_writer(&mut line, entry);
+        written.map_err(|error| journal_error("write the journal", &self.path)(error.into()))?;
         line.push(b'\n');
         self.is_torn = true;
-        self.file.write_all(&line).map_err(system("write the journal"))?;
+        self.file.write_all(&line).map_err(journal_error("write the journal", &self.path))?;
         self.is_torn = false;
         self.entries.push(entry.clone());
         Ok(())
@@ -169,25 +170,26 @@ impl GangJournal {
     /// Replaces a file beside the journals atomically.
     pub fn keep_beside(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let _lock = lock(&self.path)?;
-        place_of(&self.path).0.write(name, bytes).map_err(system("write beside the journal"))
+        place_of(&self.path).0.write(name, bytes).map_err(journal_error("write beside the journal", &self.path))
     }
 
     /// Reads the contents of a file beside the journals, written by this scheduler or an earlier one.
     pub fn read_beside(&self, name: &str) -> Result<Option<String>> {
-        place_of(&self.path).0.read(name).map_err(system("read beside the journal"))
+        place_of(&self.path).0.read(name).map_err(journal_error("read beside the journal", &self.path))
     }
 
     fn write_anew(&mut self) -> Result<()> {
         let mut text = Vec::new();
         for entry in &self.entries {
-            serde_json::to_writer(&mut text, entry).map_err(|e| system("write the journal")(e.into()))?;
+            let written = serde_json::to_writer(&mut text, entry);
+            written.map_err(|error| journal_error("write the journal", &self.path)(error.into()))?;
             text.push(b'\n');
         }
         let (directory, name) = place_of(&self.path);
-        directory.write(name, &text).map_err(system("write the journal"))?;
+        directory.write(name, &text).map_err(journal_error("write the journal", &self.path))?;
         // the old handle still refers to the replaced file
         let file = OpenOptions::new().append(true).open(&self.path);
-        self.file = file.map_err(system("open the journal"))?;
+        self.file = file.map_err(journal_error("open the journal", &self.path))?;
         self.is_torn = false;
         Ok(())
     }
@@ -196,7 +198,7 @@ impl GangJournal {
 /// Locks the directory of this journal against other processes that undo.
 fn lock(path: &Path) -> Result<DirectoryLock> {
     let (directory, _) = place_of(path);
-    let lock = directory.lock(LOCK_TIMEOUT).map_err(system("lock the journals"))?;
+    let lock = directory.lock(LOCK_TIMEOUT).map_err(journal_error("lock the journals in", directory.path()))?;
     lock.ok_or_else(|| {
         let who = directory.path().display();
         Error::Host(format!(
@@ -216,8 +218,8 @@ fn place_of(path: &Path) -> (UndoDirectory, &str) {
 /// may have written the file.
 pub fn read(path: &Path) -> Result<Vec<UndoEntry>> {
     let (directory, name) = place_of(path);
-    let text = directory.read(name).map_err(system("read the journal"))?;
-    let text = text.ok_or_else(|| system("read the journal")(ErrorKind::NotFound.into()))?;
+    let text = directory.read(name).map_err(journal_error("read the journal", path))?;
+    let text = text.ok_or_else(|| journal_error("read the journal", path)(ErrorKind::NotFound.into()))?;
     Ok(parse(&text))
 }
 
@@ -244,12 +246,12 @@ pub fn restore(path: &Path) -> Result<Restored> {
     }
     let _lock = lock(path)?;
     let (journals, name) = place_of(path);
-    let Some(text) = journals.read(name).map_err(system("read the journal"))? else {
+    let Some(text) = journals.read(name).map_err(journal_error("read the journal", path))? else {
         return Ok(Restored::default());
     };
     let done = undo_all(parse(&text), MAX_ROUNDS)?;
     if done.unrestored.is_empty() {
-        journals.remove(name).map_err(system("remove the journal"))?;
+        journals.remove(name).map_err(journal_error("remove the journal", path))?;
     }
     Ok(done)
 }
@@ -291,6 +293,12 @@ mod tests {
             entries.iter().map(|e| serde_json::to_string(e).expect("serializes")).collect();
         write(&path, &format!("{}\n{{\"group\":{{\"pa", lines.join("\n")));
         assert_eq!(read(&path).expect("read"), entries);
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_made_is_named() {
+        let error = GangJournal::create_in(Path::new("/dev/null/journals")).expect_err("no directory");
+        assert!(error.to_string().starts_with("cannot create the journal /dev/null/journals/gang-"), "{error}");
     }
 
     #[test]

@@ -16,11 +16,14 @@ const MIN_FOLDED: usize = 3;
 
 type JudgedPair<'a> = (&'a Verdict, Judgement);
 
-/// Returns the lines in the study's order; a folded line has the place of its first verdict.
-pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
+/// Returns the lines in the study's order; a folded line has the place of its first verdict. The variants
+/// have the names of the table above the lines, which shows `shown`; a line about another figure names it.
+pub(super) fn lines(study: &StudyLine, runs: &[&RunLine], shown: &str) -> Vec<String> {
     let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has_parameters(&v.only)));
-    let mut rest: VecDeque<JudgedPair<'_>> =
-        asked.flat_map(|v| judge(v, runs).into_iter().map(move |judgement| (v, judgement))).collect();
+    let asked: Vec<Verdict> = asked.map(|verdict| as_in_table(study, verdict, shown)).collect();
+    let judged =
+        asked.iter().flat_map(|v| judge(v, runs).into_iter().map(move |judgement| (v, judgement)));
+    let mut rest: VecDeque<JudgedPair<'_>> = judged.collect();
     let mut lines = Vec::new();
     while let Some(first) = rest.pop_front() {
         let belongs = |(verdict, judgement): &JudgedPair<'_>| is_same_situation(&first, verdict, judgement);
@@ -31,9 +34,31 @@ pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
         let (others, left): (VecDeque<_>, VecDeque<_>) = rest.into_iter().partition(belongs);
         rest = left;
         let group: Vec<JudgedPair<'_>> = std::iter::once(first).chain(others).collect();
-        lines.push(fold_group(study, &group));
+        lines.push(fold_group(study, &group, shown));
     }
     lines
+}
+
+fn as_in_table(study: &StudyLine, verdict: &Verdict, shown: &str) -> Verdict {
+    let [ours, theirs] = verdict.side_names();
+    let name = |variant: &String, side: &String| study.labels.get(variant).unwrap_or(side).clone();
+    let sides = Some([name(&verdict.variant, ours), name(&verdict.against, theirs)]);
+    let mut named = Verdict { sides, ..verdict.clone() };
+    let figure = other_figure(study, verdict, shown);
+    if !figure.is_empty() {
+        named.words = format!("{}{figure}", named.in_words());
+    }
+    named
+}
+
+/// Returns the quantity that a verdict compares, for example `, latency of a call`; empty if it is `shown`.
+fn other_figure(study: &StudyLine, verdict: &Verdict, shown: &str) -> String {
+    if verdict.figure == shown && verdict.divisor.is_none() {
+        return String::new();
+    }
+    let figure = study.labels.get(&verdict.figure).unwrap_or(&verdict.figure);
+    let per = if verdict.divisor.is_some() { " for each processor used" } else { "" };
+    format!(", {figure}{per}")
 }
 
 fn is_same_situation((known, at): &JudgedPair<'_>, verdict: &Verdict, judgement: &Judgement) -> bool {
@@ -46,7 +71,7 @@ fn is_same_situation((known, at): &JudgedPair<'_>, verdict: &Verdict, judgement:
         && [known, &verdict].iter().all(|v| v.expected.is_none() && v.answers.is_none())
 }
 
-fn fold_group(study: &StudyLine, group: &[JudgedPair<'_>]) -> String {
+fn fold_group(study: &StudyLine, group: &[JudgedPair<'_>], shown: &str) -> String {
     let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
     let (verdict, first) = &group[0];
     let by = verdict.by.iter().zip(&first.at);
@@ -69,8 +94,9 @@ fn fold_group(study: &StudyLine, group: &[JudgedPair<'_>]) -> String {
     let mut text = match rivals.first() {
         None => format!("{place}: {} could not be compared", label(&verdict.variant)),
         Some((against, comparison, finding)) => format!(
-            "{place}: {}: {} of {}; against {}, the {}: {}, {} ({})",
+            "{place}: {}{}: {} of {}; against {}, the {}: {}, {} ({})",
             label(&verdict.variant),
+            other_figure(study, verdict, shown),
             ordinal(ahead + 1),
             rivals.len() + 1,
             label(against),
@@ -82,7 +108,7 @@ fn fold_group(study: &StudyLine, group: &[JudgedPair<'_>]) -> String {
     };
     if let Some(modes) = first.variant_modes {
         // writing to a String cannot fail
-        let _infallible = write!(text, "; {} has {modes}", label(&verdict.variant));
+        let _infallible = write!(text, "; {modes} with {}", label(&verdict.variant));
     }
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for (v, judgement) in group {
@@ -150,7 +176,7 @@ mod tests {
         absent.outcome = Outcome::Skipped;
         absent.reason = Some("no compiler".into());
         runs.push(absent);
-        lines(&study(), &runs.iter().collect::<Vec<_>>())
+        lines(&study(), &runs.iter().collect::<Vec<_>>(), "time")
     }
 
     #[test]
@@ -173,9 +199,28 @@ mod tests {
         study.verdicts.push(study.verdicts[0].clone());
         study.verdicts[4].answers = Some(Question::Ganging);
         let runs: Vec<RunLine> = ["ours", "a", "b", "c"].map(|v| run(v, 0, 1.0)).into_iter().collect();
-        let text = lines(&study, &runs.iter().collect::<Vec<_>>());
+        let text = lines(&study, &runs.iter().collect::<Vec<_>>(), "time");
         assert_eq!(text.len(), 3, "{text:?}");
         assert!(text[1].contains("expected") && text[2].starts_with("ours against a"), "{text:?}");
+    }
+
+    #[test]
+    fn a_line_about_another_figure_names_it_and_the_variants_as_the_table_does() {
+        let mut study = study();
+        study.verdicts.truncate(1);
+        study.verdicts[0].words.clear();
+        study.verdicts[0].sides = Some(["another name", "the other side"].map(str::to_owned));
+        study.labels.insert("time".to_owned(), "time of a barrier".to_owned());
+        let runs: Vec<RunLine> = ["ours", "a"].map(|v| run(v, 0, 1.0)).into_iter().collect();
+        let runs: Vec<&RunLine> = runs.iter().collect();
+        let said = |study: &StudyLine, shown| lines(study, &runs, shown).remove(0);
+        let same = said(&study, "time");
+        assert!(same.starts_with("Our barrier against the other side at threads = 2: "), "{same}");
+        let other = said(&study, "rate");
+        assert!(other.contains("the other side, time of a barrier at threads = 2: "), "{other}");
+        study.verdicts[0].divisor = Some("time".to_owned());
+        let each = said(&study, "time");
+        assert!(each.contains(", time of a barrier for each processor used at threads = 2: "), "{each}");
     }
 
     #[test]

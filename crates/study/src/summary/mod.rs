@@ -36,7 +36,7 @@ fn study_summary(study: &StudyLine, runs: &[&RunLine], width: usize) -> String {
     let chart = study.charts.iter().find(has_runs).or(study.charts.first());
     let figure = chart.and_then(|c| c.y.first()).map_or("barriers_per_s", String::as_str);
     out.push_str(&table(study, figure, runs, width));
-    for line in fold::lines(study, runs) {
+    for line in fold::lines(study, runs, figure) {
         // writing to a String cannot fail
         let _infallible = writeln!(out, "  * {line}");
     }
@@ -210,7 +210,7 @@ mod tests {
             ..StudyLine::default()
         };
         let mut lines = vec![Line::Study(Box::new(study))];
-        for (i, slow) in [37e3, 5e6, 38e3].into_iter().enumerate() {
+        for (i, slow) in [37e3, 5e6, 38e3, 5e6, 37.5e3].into_iter().enumerate() {
             lines.extend([
                 run("linux", i as u32, 0, slow),
                 run("gang", i as u32, 0, 12e6),
@@ -227,17 +227,17 @@ mod tests {
         let text = summary_text(&lines, usize::MAX);
         for part in [
             "plain Linux",
-            "two modes: 37,500 (n = 2) and 5,000,000 (n = 1)",
+            "two modes: 37,500 (n = 3) and 5,000,000 (n = 2)",
             "12,000,000 1/s",
-            "100,000 1/s     100,000     100,000  3\n",
+            "100,000 1/s     100,000     100,000  5\n",
             "nice skipped: needs root",
             "gangs against plain Linux: ",
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
         assert!(!text.contains("threads"), "what does not vary is no column\n{text}");
-        assert!(!text.contains("seen "), "three rounds\n{text}");
-        lines.retain(|line| !matches!(line, Line::Run(run) if run.repetition == 2));
+        assert!(!text.contains("seen "), "five rounds\n{text}");
+        lines.retain(|line| !matches!(line, Line::Run(run) if run.repetition >= 2));
         let few = summary_text(&lines, usize::MAX);
         assert_eq!(few.matches("seen twice").count(), 3, "two rounds of each row\n{few}");
         // a second start in each of the two rounds

@@ -144,6 +144,16 @@ pub(super) struct ClaimSummary {
     pub command: String,
 }
 
+impl ClaimSummary {
+    /// Returns the command for a cell of the table, marked if it needs the laboratory.
+    fn command_cell(&self) -> String {
+        let Some(study) = self.command.split(' ').nth(2) else { return "\u{2013}".to_owned() };
+        let is_laboratory = unisono_cli::LABORATORY_STUDIES.iter().any(|(_, ids)| ids.contains(&study));
+        let mark = if is_laboratory { " (laboratory)" } else { "" };
+        format!("`{}`{mark}", self.command)
+    }
+}
+
 /// Returns all claims of the papers, in the order of the file.
 pub(super) fn claims(studies: &[Study<'_>]) -> Vec<ClaimSummary> {
     CLAIMS.iter().map(|claim| claim.summary(studies)).collect()
@@ -231,9 +241,7 @@ mod tests {
             let row = document.lines().find(|line| line.starts_with(&row));
             let row =
                 row.unwrap_or_else(|| panic!("make it again by `unisono report DIR --claims`: {claim:?}"));
-            let command =
-                if claim.command.is_empty() { "\u{2013}".to_owned() } else { format!("`{}`", claim.command) };
-            assert!(row.ends_with(&format!("| {command} |")), "{row}");
+            assert!(row.ends_with(&format!("| {} |", claim.command_cell())), "{row}");
             assert!(claim.found.is_none() && claim.here.is_empty() && !claim.remark.is_empty(), "{claim:?}");
         }
     }

@@ -55,7 +55,9 @@ pub(in crate::answers) fn markdown(studies: &[Study<'_>]) -> String {
          *Reproduced*: the paper's number lies in the interval found here, or what was found differs from it by less than\n\
          10 % of the effect. A statement without a number is reproduced if the whole interval agrees with it. *Not\n\
          decided*: the runs scatter too much, or there are fewer than three rounds of them, simulated ones too. Ratios\n\
-         are medians of pairs of runs. `unisono report DIR --claims` wrote this from records.\n",
+         are medians of pairs of runs. `unisono report DIR --claims` wrote this from records. Commands marked\n\
+         (laboratory), and `report --claims`, need `unisono-laboratory`, which no package has: `unisono study --help`\n\
+         says how to build it.\n",
         claims.len(),
         tally(&claims)
     );
@@ -76,8 +78,7 @@ pub(in crate::answers) fn markdown(studies: &[Study<'_>]) -> String {
             };
             let simulated = if claim.simulated { " (simulated)" } else { "" };
             let here = if claim.here.is_empty() { "\u{2013}" } else { &claim.here };
-            let command =
-                if claim.command.is_empty() { "\u{2013}".to_owned() } else { format!("`{}`", claim.command) };
+            let command = claim.command_cell();
             let row = format!("{} | {} | {here}{simulated} | {result} | {command}", claim.place, claim.says);
             let _infallible = writeln!(text, "| {} |", row.replace('\n', " "));
         }
