@@ -110,9 +110,8 @@ pub fn screen(lines: &[Line]) -> String {
     let blocks: Vec<ScreenBlock> =
         topics(&studies).iter().map(|topic| block(&studies, topic).for_terminal()).collect();
     let mut most: Vec<usize> = vec![1; blocks.len()];
-    let of = |(block, most): (&ScreenBlock, &usize)| {
-        block.answer_lines(*most).len() + block.command_lines().len()
-    };
+    let of =
+        |(block, most): (&ScreenBlock, &usize)| block.answer_lines(*most).len() + block.command_lines().len();
     let total = |most: &[usize]| blocks.iter().zip(most).map(of).sum::<usize>();
     // each answer in turn gets one more line, as long as there is room
     for round in 2..=MAX_ANSWER_LINES {

@@ -170,7 +170,10 @@ impl GangJournal {
     /// Replaces a file beside the journals atomically.
     pub fn keep_beside(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let _lock = lock(&self.path)?;
-        place_of(&self.path).0.write(name, bytes).map_err(journal_error("write beside the journal", &self.path))
+        place_of(&self.path)
+            .0
+            .write(name, bytes)
+            .map_err(journal_error("write beside the journal", &self.path))
     }
 
     /// Reads the contents of a file beside the journals, written by this scheduler or an earlier one.
@@ -198,7 +201,8 @@ impl GangJournal {
 /// Locks the directory of this journal against other processes that undo.
 fn lock(path: &Path) -> Result<DirectoryLock> {
     let (directory, _) = place_of(path);
-    let lock = directory.lock(LOCK_TIMEOUT).map_err(journal_error("lock the journals in", directory.path()))?;
+    let lock =
+        directory.lock(LOCK_TIMEOUT).map_err(journal_error("lock the journals in", directory.path()))?;
     lock.ok_or_else(|| {
         let who = directory.path().display();
         Error::Host(format!(
@@ -298,7 +302,10 @@ mod tests {
     #[test]
     fn a_journal_that_cannot_be_made_is_named() {
         let error = GangJournal::create_in(Path::new("/dev/null/journals")).expect_err("no directory");
-        assert!(error.to_string().starts_with("cannot create the journal /dev/null/journals/gang-"), "{error}");
+        assert!(
+            error.to_string().starts_with("cannot create the journal /dev/null/journals/gang-"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -61,7 +61,9 @@ fn column_widths(cells: &[Vec<String>], count: usize, left: usize, width: usize)
     };
     let minimum = |column: usize| {
         let is_folded = |row: usize| row == 0 || column < left;
-        longest(column, &|row, cell| if is_folded(row) { longest_word(cell) } else { cell.chars().count() })
+        longest(column, &|row, cell| {
+            if is_folded(row) { longest_word(cell) } else { cell.chars().count() }
+        })
     };
     let whole: Vec<usize> =
         (0..count).map(|column| longest(column, &|_, cell| cell.chars().count())).collect();

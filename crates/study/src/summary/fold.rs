@@ -21,8 +21,7 @@ type JudgedPair<'a> = (&'a Verdict, Judgement);
 pub(super) fn lines(study: &StudyLine, runs: &[&RunLine], shown: &str) -> Vec<String> {
     let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has_parameters(&v.only)));
     let asked: Vec<Verdict> = asked.map(|verdict| as_in_table(study, verdict, shown)).collect();
-    let judged =
-        asked.iter().flat_map(|v| judge(v, runs).into_iter().map(move |judgement| (v, judgement)));
+    let judged = asked.iter().flat_map(|v| judge(v, runs).into_iter().map(move |judgement| (v, judgement)));
     let mut rest: VecDeque<JudgedPair<'_>> = judged.collect();
     let mut lines = Vec::new();
     while let Some(first) = rest.pop_front() {
