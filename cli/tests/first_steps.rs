@@ -307,7 +307,7 @@ fn answers_fit_the_columns_that_are_asked_for_and_are_whole_elsewhere() {
 fn a_user_without_the_laboratory_is_told_what_it_is_and_is_offered_none_of_its_studies() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join("unisono");
-    std::fs::copy(env!("CARGO_BIN_EXE_unisono"), &program).expect("a copy");
+    crate::copy_program(&program);
     let list = |path: &str| {
         let mut command = Command::new(&program);
         let output = command.args(["study", "--list"]).env("PATH", path).output().expect("it starts");

@@ -15,3 +15,10 @@ mod sentences;
 mod study;
 mod transcripts;
 mod tree;
+
+/// Copies the program. The copying is another process's, because a file that this process has open for writing
+/// would be inherited by a child of another test, and could not be executed meanwhile (ETXTBSY).
+fn copy_program(to: &std::path::Path) {
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_unisono")).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{}", to.display());
+}

@@ -208,7 +208,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_running() {
 fn a_study_of_the_laboratory_is_handed_to_the_program_beside_or_the_command_that_builds_it_is_said() {
     let directory = tempfile::tempdir().expect("a directory");
     let unisono = directory.path().join("unisono");
-    std::fs::copy(env!("CARGO_BIN_EXE_unisono"), &unisono).expect("a copy");
+    crate::copy_program(&unisono);
     let study = |name: &str| {
         let mut command = Command::new(&unisono);
         command.args(["study", name, "--list", "--json"]).env("PATH", "/usr/bin:/bin");

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_host_tests::program::{target, workspace};
+use unisono_text::shell_quoted;
 
 /// The versions are fixed, because other versions would produce other bytes.
 const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
@@ -121,9 +122,9 @@ fn reproducibly(cargo: &mut Command, triple: &str, more: &[&str]) -> anyhow::Res
     cargo.env_remove("RUSTFLAGS");
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-    let remap = |(from, to): &(PathBuf, &str)| format!("-ffile-prefix-map={}={to}", from.display());
-    let flags = folders.each_ref().map(remap).join(" ");
-    cargo.env(format!("CFLAGS_{}", triple.replace('-', "_")), format!("{flags} -g0"));
+    let [one, other] = folders.map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display()));
+    cargo.env("CC_SHELL_ESCAPED_FLAGS", "1"); // a folder may have a space in its name
+    cargo.env(format!("CFLAGS_{}", triple.replace('-', "_")), shell_quoted(&[one.as_str(), &other, "-g0"]));
     Ok(())
 }
 
