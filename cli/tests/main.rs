@@ -16,8 +16,8 @@ mod study;
 mod transcripts;
 mod tree;
 
-/// Copies the program. The copying is another process's, because a file that this process has open for writing
-/// would be inherited by a child of another test, and could not be executed meanwhile (ETXTBSY).
+/// Copies the program. Another process copies it, because a child of another test would inherit a file that
+/// this process has open for writing, and the file could not be executed meanwhile (ETXTBSY).
 fn copy_program(to: &std::path::Path) {
     let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_unisono")).arg(to).status();
     assert!(copied.is_ok_and(|status| status.success()), "{}", to.display());

@@ -214,7 +214,8 @@ int PMPI_Ineighbor_alltoall_c(const void *, MPI_Count, MPI_Datatype, void *, MPI
 int PMPI_Ineighbor_alltoallv_c(const void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype, void *,
 			       const MPI_Count *, const MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Request *);
 int PMPI_Ineighbor_alltoallw_c(const void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *,
-			       void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm, MPI_Request *);
+			       void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm,
+			       MPI_Request *);
 int PMPI_Ireduce_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, int, MPI_Comm, MPI_Request *);
 int PMPI_Ireduce_scatter_c(const void *, void *, const MPI_Count *, MPI_Datatype, MPI_Op, MPI_Comm,
 			   MPI_Request *);

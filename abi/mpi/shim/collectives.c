@@ -106,8 +106,8 @@ static bool is_sample(struct comm_record *record)
 
 /* A call that is not served although its ranks are crowded. */
 #define LEFT(name, why, call)                                                                                \
-	(UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_left, GIVING_WAY(call), why) :              \
-				   GIVING_WAY(call))
+	(UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_left, GIVING_WAY(call), why)                \
+				 : GIVING_WAY(call))
 
 /* The number of counted calls after which the host adds in another order. */
 enum { HOST_CALLS_TO_CHANGE = 5 };
@@ -361,8 +361,8 @@ REDUCTION(Exscan_c, Iexscan_c, EXSCAN, (COUNTED_C), in, out, count, type, op)
 REDUCTION(Reduce_scatter_block_c, Ireduce_scatter_block_c, REDUCE_SCATTER_BLOCK, (COUNTED_C), in, out, count,
 	  type, op)
 REDUCTION(Reduce_scatter_c, Ireduce_scatter_c, REDUCE_SCATTER,
-	  (const void *in, void *out, const MPI_Count counts[], MPI_Datatype type, MPI_Op op), in, out, counts,
-	  type, op)
+	  (const void *in, void *out, const MPI_Count counts[], MPI_Datatype type, MPI_Op op), in, out,
+	  counts, type, op)
 #endif
 
 BOTH(int, Iallreduce, (COUNTED, MPI_Comm comm, MPI_Request *request))

@@ -38,9 +38,8 @@ static int ring_after(int code, MPI_Comm comm, int rank)
 #define SEND_LARGE(name, ...)                                                                                \
 	if (fits_int(count))                                                                                 \
 		return MPI_##name(buffer, (int)count, type, destination, tag, comm, ##__VA_ARGS__);          \
-	return ring_after(                                                                                   \
-		OF_HOST(name##_c)(buffer, count, type, destination, tag, comm, ##__VA_ARGS__), comm,         \
-		destination)
+	return ring_after(OF_HOST(name##_c)(buffer, count, type, destination, tag, comm, ##__VA_ARGS__),     \
+			  comm, destination)
 
 #define SENDS_LARGE(name, form)                                                                              \
 	BOTH(int, name##_c,                                                                                  \

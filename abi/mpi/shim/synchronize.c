@@ -247,7 +247,8 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 			settled = unisono_window_settle(window->core);
 		} while (leave_to_repeat(window, settled));
 	operations_of_epoch_ended(window, rank);
-	return UNLIKELY(code) ? window_error(window, call, code, words) : window_result(window, call, settled);
+	return UNLIKELY(code) ? window_error(window, call, code, words)
+			      : window_result(window, call, settled);
 }
 
 BOTH(int, Win_lock_all, (int assert, MPI_Win win))

@@ -12,8 +12,8 @@
 //!
 //! Variants: `copy` writes the event from a buffer and copies it out; `place` leaves it in its slot and reads
 //! none of its bytes, as iceoryx2's own benchmark does; `spin`, `sleep` and `adaptive` are the ways to wait.
-//! `iceoryx2` is built from the peers of `laboratory` when it is selected, alone or by name; if the build fails,
-//! the reason is printed.
+//! `iceoryx2` is built from the peers of `laboratory` when it is selected, alone or by name; if the build
+//! fails, the reason is printed.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]

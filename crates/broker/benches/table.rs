@@ -5,8 +5,9 @@
 //! ```
 //! Each row names this broker's figure, that of the other program, their ratio (the median of the pairs, with
 //! the least and the greatest one) and the ratio to reach. Each sample has new processes; the order changes
-//! from sample to sample. Where there are three processors, publisher, broker and consumer have one each. Where
-//! there are two, publisher and consumer share one if the events pass a third program, and have one each if not.
+//! from sample to sample. Where there are three processors, publisher, broker and consumer have one each.
+//! Where there are two, publisher and consumer share one if the events pass a third program, and have one
+//! each if not.
 //!
 //! | row | this broker | beside it |
 //! |---|---|---|
@@ -320,8 +321,9 @@ const SOURCE: usize = 0;
 const MIDDLE: usize = 1;
 const SINK: usize = 2;
 
-/// The processor of a program that exchanges messages with the source directly. If there are two processors, a
-/// sink shares one with the source, because the broker between them has the other; a direct partner does not.
+/// The processor of a program that exchanges messages with the source directly. If there are two processors,
+/// a sink shares one with the source, because the broker between them has the other; a direct partner does
+/// not.
 fn partner() -> usize {
     if processors() >= 3 { SINK } else { MIDDLE }
 }

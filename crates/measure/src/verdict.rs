@@ -559,13 +559,10 @@ mod tests {
 
     #[test]
     fn two_modes_are_said_and_an_expectation_is_checked() {
-        let runs: Vec<RunLine> = [37e3, 5.5e6, 37e3, 5.5e6, 37e3]
-            .into_iter()
-            .zip(0..)
-            .flat_map(|(slow, repetition)| {
-                [run("gang", repetition, 0, 12e6), run("spread", repetition, 0, slow)]
-            })
-            .collect();
+        let mut runs = Vec::new();
+        for (repetition, slow) in (0..).zip([37e3, 5.5e6, 37e3, 5.5e6, 37e3]) {
+            runs.extend([run("gang", repetition, 0, 12e6), run("spread", repetition, 0, slow)]);
+        }
         let asked = Verdict { expected: Some(100.0), expected_from: Some("budget".into()), ..verdict(None) };
         let judgement = &judge(&asked, &runs.iter().collect::<Vec<_>>())[0];
         assert!(

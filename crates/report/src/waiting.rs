@@ -183,8 +183,7 @@ impl<'a> WaitingCost<'a> {
                 let alike = format!("the {figure} is about {fast} with each of {} ways.", costs.len());
                 return (standing.qualified(wording::capitalized(&alike)), format!("{short}: {alike}"));
             }
-            // too few rounds show neither that ways differ nor that they are alike: the sentence says what was
-            // seen
+            // Too few rounds show neither that ways differ nor that they are alike.
             if matches!(standing, VerdictState::TooFewRounds(_)) {
                 let headline =
                     format!("The {figure} was {fast} with {best} and {slow} with {worst}; no factor yet.");

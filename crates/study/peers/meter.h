@@ -151,7 +151,8 @@ static __attribute__((noinline)) int meter_read(struct meter *m, uint64_t e)
 		m->end_measuring = m->start + (uint64_t)(m->o->seconds * 1e9);
 		/* before episode 1 the program got ready */
 		if (m->appointed && m->last_e)
-			m->head = meter_part(k, (t < m->end_measuring ? t : m->end_measuring) - m->start, took);
+			m->head =
+				meter_part(k, (t < m->end_measuring ? t : m->end_measuring) - m->start, took);
 		t = now_ns();
 		if (m->o->iterations && over) {
 			m->end = t;

@@ -108,7 +108,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("host-tests", &["linux"]),
-    ("xtask", &["enforce", "gang", "host-tests", "linux", "measure"]),
+    ("xtask", &["enforce", "gang", "host-tests", "linux", "measure", "text"]),
 ];
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {

@@ -11,8 +11,7 @@
 //! process that is moved. When not to use: if another program freezes a group (a paused container), the
 //! daemon thaws the group at its next turn.
 
-use super::daemon::refused;
-use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget, ServiceResult};
+use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget, ServiceResult, refused};
 use super::state::FoundTarget;
 use crate::error::{Error, Result};
 use crate::journal::{GangJournal, UndoEntry};

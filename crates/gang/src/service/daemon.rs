@@ -7,7 +7,7 @@ use super::own_time::OwnTime;
 use super::pace::GangSleeps;
 use super::request::{
     GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
-    ServiceResult, ServiceView, slice_of, weight_of,
+    ServiceResult, ServiceView, refused, slice_of, weight_of,
 };
 use super::scan_times::ScanTimes;
 use super::state::{AddRequest, ROOT, RequestSource, ServedGang, ServiceState};
@@ -417,8 +417,4 @@ impl RuledGangs<'_> {
 /// Returns the processor time of all threads of this process except the calling one.
 pub(super) fn switching_time() -> Duration {
     usage::of_this_process().cpu.saturating_sub(usage::of_this_thread().cpu).into()
-}
-
-pub(super) fn refused(error: impl std::fmt::Display) -> GangRefusal {
-    GangRefusal::new(GangRefusalKind::Host, error.to_string())
 }

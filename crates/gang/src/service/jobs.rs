@@ -11,9 +11,9 @@
 //! [`EMPTY_TIMEOUT`], the daemon warns, and the gang's entries stay in the journal.
 
 use super::adopt::{self, GangHome, HomeComing, TargetScan, groups_below, threads_in};
-use super::daemon::{GangDaemon, refused};
+use super::daemon::GangDaemon;
 use super::job_queue::{AnswerTo, GangJob, JobStage, ReplyTicket, RuleOutcome};
-use super::request::{GangName, GangRefusal, GangRefusalKind, ServiceReply};
+use super::request::{GangName, GangRefusal, GangRefusalKind, ServiceReply, refused};
 use super::state::{AddRequest, RequestSource};
 use crate::cgroups::GangGroups;
 use crate::error::Error;

@@ -204,6 +204,11 @@ impl GangRefusal {
     }
 }
 
+/// Returns the refusal for an error of the host.
+pub(super) fn refused(error: impl std::fmt::Display) -> GangRefusal {
+    GangRefusal::new(GangRefusalKind::Host, error.to_string())
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceReply {

@@ -2,8 +2,8 @@
 //! that.
 //!
 //! Rank 0 holds rank 1's lock exclusively, puts twice and unlocks. (Puts that travel with their lock request
-//! are acknowledged in any case.) Rank 2 learns of the unlock by rank 0's next call, and puts to the same places without a lock. Rank 2's values
-//! have to stay.
+//! are acknowledged in any case.) Rank 2 learns of the unlock by rank 0's next call, and puts to the same
+//! places without a lock. Rank 2's values have to stay.
 
 use crate::{watch, wires};
 use std::sync::mpsc;

@@ -43,7 +43,7 @@ pub(super) const MAX_UNASKED_REQUESTS: usize = 32;
 
 /// What shows the origin that the operations of a queue are complete at the target.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Proof {
+enum CompletionProof {
     /// The answer of the last operation.
     Answer,
     /// The acknowledgement with this tag.
@@ -52,7 +52,7 @@ enum Proof {
     Missing,
 }
 
-impl Proof {
+impl CompletionProof {
     /// Returns the mark and the tag of the last operation.
     const fn mark(self) -> (PacketFlags, u32) {
         match self {
@@ -393,7 +393,7 @@ impl EngineState {
     }
 
     /// Brings a queue that is not empty into the order of sending; returns what shows that it is complete.
-    fn arrange(&mut self, window: u32, target: Rank, completion: Completion) -> Proof {
+    fn arrange(&mut self, window: u32, target: Rank, completion: Completion) -> CompletionProof {
         let queue = &mut self.port(window).peers[target.index()].queue;
         // A get has no order with other operations, so it is moved to the end. There its answer shows that
         // all operations before it are done.
@@ -402,9 +402,9 @@ impl EngineState {
             queue.push(get);
         }
         match completion {
-            _ if queue.last().is_some_and(Op::is_answered) => Proof::Answer,
-            Completion::Remote => Proof::Acknowledgement(self.next_acknowledgement(window, target)),
-            Completion::Local => Proof::Missing,
+            _ if queue.last().is_some_and(Op::is_answered) => CompletionProof::Answer,
+            Completion::Remote => CompletionProof::Acknowledgement(self.next_acknowledgement(window, target)),
+            Completion::Local => CompletionProof::Missing,
         }
     }
 
@@ -416,11 +416,11 @@ impl EngineState {
         target: Rank,
         marks: PacketFlags,
         completion: Completion,
-    ) -> Result<Proof, Error> {
+    ) -> Result<CompletionProof, Error> {
         let proof = self.arrange(window, target, completion);
         let (mark, tag) = proof.mark();
         self.send_queue(window, target, marks.with(mark), tag)?;
-        self.port(window).peers[target.index()].unacknowledged = proof == Proof::Missing;
+        self.port(window).peers[target.index()].unacknowledged = proof == CompletionProof::Missing;
         Ok(proof)
     }
 
@@ -443,7 +443,7 @@ impl EngineState {
         let queue = std::mem::take(&mut peer.queue);
         let end = match after {
             LockAfter::Released => {
-                peer.unasked_requests += usize::from(proof == Proof::Missing);
+                peer.unasked_requests += usize::from(proof == CompletionProof::Missing);
                 PacketFlags::LAST.with(PacketFlags::UNLOCK)
             }
             LockAfter::Held => {
@@ -452,7 +452,7 @@ impl EngineState {
             }
         };
         self.send_together(window, target, queue, request.with(end).with(mark), tag)?;
-        self.port(window).peers[target.index()].unacknowledged = proof == Proof::Missing;
+        self.port(window).peers[target.index()].unacknowledged = proof == CompletionProof::Missing;
         Ok(())
     }
 
@@ -472,9 +472,9 @@ impl EngineState {
             let asks = completion == Completion::Remote && std::mem::take(&mut peer.unacknowledged);
             peer.unasked_unlock |= !asks;
             let proof = if asks {
-                Proof::Acknowledgement(self.next_acknowledgement(window, target))
+                CompletionProof::Acknowledgement(self.next_acknowledgement(window, target))
             } else {
-                Proof::Missing
+                CompletionProof::Missing
             };
             let (flags, tag) = proof.mark();
             self.send(target, &Header { flags, tag, ..Header::new(PacketKind::Unlock, window) }, &[])?;
@@ -483,7 +483,7 @@ impl EngineState {
             let marks = PacketFlags::LAST.with(PacketFlags::UNLOCK);
             self.send_queue_with_proof(window, target, marks, completion)?
         };
-        if matches!(proof, Proof::Acknowledgement(_)) && lock == Lock::Exclusive {
+        if matches!(proof, CompletionProof::Acknowledgement(_)) && lock == Lock::Exclusive {
             self.remember_unlock(window, target);
         }
         Ok(())
