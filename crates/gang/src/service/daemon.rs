@@ -6,8 +6,8 @@ use super::limits::GangQuota;
 use super::own_time::OwnTime;
 use super::pace::GangSleeps;
 use super::request::{
-    GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
-    ServiceResult, ServiceView, refused, slice_of, weight_of,
+    GangName, GangState, GangTarget, GangView, ServiceReply, ServiceRequest, ServiceResult, ServiceView,
+    refused, slice_of, weight_of,
 };
 use super::scan_times::ScanTimes;
 use super::state::{AddRequest, ROOT, RequestSource, ServedGang, ServiceState};
