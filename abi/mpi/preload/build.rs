@@ -95,9 +95,9 @@ fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path, digest: u64) {
     let mut command = cc::Build::new().cargo_warnings(false).static_flag(false).get_compiler().to_command();
     command.args(FLAGS).arg(format!("-DUNISONO_MPI_INTERFACE={digest:#x}ull"));
     if variable("DEBUG") == "false" {
-        // no debugging information, as in cargo's release profile, because it contains the folder of the
-        // build
-        command.arg("-g0");
+        // No debugging information, as in cargo's release profile, because it contains the folder of the
+        // build. The linker omits it, too: zig compiles parts of the C library with it.
+        command.args(["-g0", "-s"]);
     }
     for include in library.include.into_iter().chain(["shim", "../c/include"]) {
         command.arg("-I").arg(mpi.join(include));
