@@ -124,7 +124,10 @@ fn reproducibly(cargo: &mut Command, triple: &str, more: &[&str]) -> anyhow::Res
     cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     let [one, other] = folders.map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display()));
     cargo.env("CC_SHELL_ESCAPED_FLAGS", "1"); // a folder may have a space in its name
-    cargo.env(format!("CFLAGS_{}", triple.replace('-', "_")), shell_quoted(&[one.as_str(), &other, "-g0"]));
+    cargo.env(
+        format!("CFLAGS_{}", triple.replace('-', "_")),
+        shell_quoted(&[one.as_str(), &other, "-g0"]),
+    );
     Ok(())
 }
 
