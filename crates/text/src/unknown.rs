@@ -2,7 +2,7 @@
 
 use crate::nearest;
 
-/// Adds the nearest known key to serde's "unknown field `x`, expected one of `a`, `b`".
+/// Adds the nearest known key to the message of serde about an unknown field.
 pub fn explain_unknown(message: &str) -> String {
     let message = message.trim();
     let mut quoted = message.split('`').skip(1).step_by(2);
