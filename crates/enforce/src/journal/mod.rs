@@ -17,7 +17,7 @@
 //!
 //! Cost of a write: some ten system calls, among them one fsync(2) and one rename(2). `/run` is usually
 //! memory, where a flush costs nothing; on a disk it takes some milliseconds. A change of one class appends a
-//! line to the journal ([`Journal::prepare_change`]), so its cost does not grow with the policy. When not to
+//! line to the journal (`Journal::prepare_change`), so its cost does not grow with the policy. When not to
 //! use it: for data that change often.
 
 mod class_change;
