@@ -43,6 +43,7 @@ pub const STUDIES: [(&str, &[&str]); 5] = [
             "middleware-rivals",
             "middleware-sizes",
             "middleware-streaming",
+            "middleware-streaming-weights",
             "middleware-subscriptions",
             "middleware-web",
         ],

@@ -8,11 +8,11 @@
 //! described in [`workload::service`](crate::workload::service).
 
 use super::http::{self, HttpLoad};
-use super::link::backend::{AppliedPolicy, PolicyBackend};
+use super::link::backend::{AppliedPolicy, PolicyBackend, start_guard};
 use super::stage::{Cable, LinkStage, SENDER};
 use super::video;
 use super::web::WebLoad;
-use crate::workload::service::{Application, ServiceScene};
+use crate::workload::service::{Application, CLASS, ServiceScene};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,10 @@ pub struct ServiceDriver {
     backend: PolicyBackend,
     /// The weight of the application's class in that policy. All other traffic has weight 1.
     weight: u32,
+    /// The bit rate of every second viewer's stream, as a part of the others' bit rate.
+    slow_part: f64,
+    /// Whether the socket of each stream has a weight of its own in that class, by the stream's bit rate.
+    own_weights: bool,
     /// The congestion control of TCP connections. `None`: the host's default.
     congestion: Option<String>,
     message_bytes: usize,
@@ -95,6 +99,8 @@ impl Default for ServiceDriver {
             link_mbit: None,
             backend: PolicyBackend::NoPolicy,
             weight: 9,
+            slow_part: 1.0,
+            own_weights: false,
             congestion: None,
             message_bytes: 1024,
             events_per_s: 500.0,
@@ -143,6 +149,16 @@ impl Driver for ServiceDriver {
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
         if self.backend != PolicyBackend::NoPolicy && self.link_mbit.is_none() {
             return Err(NoResult::Failed("a backend rules a link; give link_mbit too".to_owned()));
+        }
+        if self.own_weights
+            && (self.application != Application::Streaming || self.backend != PolicyBackend::Kernel)
+        {
+            return Err(NoResult::Failed(
+                "own_weights needs the application streaming and the backend kernel".to_owned(),
+            ));
+        }
+        if !(0.01..=1.0).contains(&self.slow_part) {
+            return Err(NoResult::Failed(format!("slow_part {}; write 0.01 to 1", self.slow_part)));
         }
         if self.web_connections > 0 && self.link_mbit.is_none() {
             return Err(NoResult::Failed("a web server needs a link to fill; give link_mbit too".to_owned()));
@@ -222,7 +238,7 @@ impl ServiceDriver {
     }
 
     /// Makes the description of a run that is measured for `seconds` after its ends have met. The addresses
-    /// of its parts are filled in later.
+    /// of its parts and the guard are filled in later.
     fn scene(&self, seconds: f64, seed: u64, video: Option<PathBuf>) -> ServiceScene {
         let measured = Duration::from_secs_f64(seconds);
         let longest = match self.application {
@@ -251,6 +267,8 @@ impl ServiceDriver {
             file_bytes: (self.file_mb * 1e6) as u64,
             clients: self.clients,
             video,
+            slow_part: self.slow_part,
+            guard: None,
             passes: self.passes,
             round: Duration::from_secs_f64(self.round_ms / 1e3).into(),
             sensor: self.sensor,
@@ -265,8 +283,10 @@ impl ServiceDriver {
         let own = if self.carrier == ConversationCarrier::Udp { self.clients.max(2) } else { 1 };
         let ports = [BROKER_PORT, http::PORT].into_iter().chain((0..own).map(|number| PORT + number));
         let ports: Vec<String> = ports.map(|port| format!("{{ port = {port} }}")).collect();
+        // root may always have sockets in such a class, and `from` has to name a user
+        let sockets = if self.own_weights { "sockets = { from = [0] }\n" } else { "" };
         format!(
-            "rate = \"{}kbit\"\ndefault = \"rest\"\n\n[class.service]\nweight = {}\nmatch = [{}]\n\n[class.rest]\nweight = 1\n",
+            "rate = \"{}kbit\"\ndefault = \"rest\"\n\n[class.{CLASS}]\nweight = {}\nmatch = [{}]\n{sockets}\n[class.rest]\nweight = 1\n",
             bits_per_s / 1000,
             self.weight,
             ports.join(", ")
@@ -283,7 +303,9 @@ impl ServiceDriver {
         let place = stage.map_or(ServerPlace::Here, |_| ServerPlace::Beyond(SENDER));
         let measured = Duration::from(scene.ends.until - scene.ends.from);
         let run = ConversationRun::prepare(host, place, self.pinned, scene.ends.clone(), interrupted)?;
-        let scene = ServiceScene { ends: run.scene.clone(), ..scene };
+        let socket = self.own_weights.then(|| host.files.path("guard"));
+        let _guard = socket.as_deref().map(|socket| start_guard(host, socket, interrupted)).transpose()?;
+        let scene = ServiceScene { ends: run.scene.clone(), guard: socket, ..scene };
         let _loops = self.busy.then(|| host.competitors()).transpose()?;
         // the web load fills the link only during the measurement, and not while conversations are opened
         let web = stage.filter(|_| self.web_connections > 0);
@@ -347,5 +369,16 @@ mod tests {
         assert_eq!(over_udp.rules.len(), 5, "three conversations, the broker and the web server");
         assert_eq!(over_udp.rate.bits_per_second(), 100_000_000);
         assert_eq!(policy(ConversationCarrier::Tcp).rules.len(), 3, "all connections have one port");
+    }
+
+    #[test]
+    fn sockets_may_have_weights_in_the_class_of_the_application_if_a_study_asks_for_them() {
+        for own_weights in [false, true] {
+            let driver = ServiceDriver { own_weights, ..ServiceDriver::default() };
+            let policy =
+                unisono_fairqueue::Policy::parse(&driver.policy(3_500_000)).expect("the policy is sound");
+            let class = policy.hierarchy.find(CLASS).expect("the class is there");
+            assert_eq!(policy.sockets(class).is_some(), own_weights);
+        }
     }
 }

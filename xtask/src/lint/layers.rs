@@ -87,6 +87,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "linux",
             "measure",
             "report",
+            "socket-shares",
             "study",
             "text",
             "unisono",

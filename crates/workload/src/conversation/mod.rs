@@ -26,6 +26,7 @@ use super::Error;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use unisono_events_client::{AddressError, BrokerAddress, ChannelWait};
 use unisono_linux::clock::Instant;
@@ -53,6 +54,11 @@ pub trait Conversation: Send {
     /// Returns an object with which another thread answers the request received last, while this end receives
     /// the next one. `None` if the conversation has one request at a time.
     fn reply_sender(&mut self) -> Option<Box<dyn ReplySender>> {
+        None
+    }
+
+    /// Returns the socket of this end, or `None` if the carrier has none for each conversation.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 

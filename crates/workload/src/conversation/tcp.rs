@@ -7,6 +7,7 @@ use crate::retry::retry;
 use rustix::net::sockopt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::clock::{self, Instant};
 
 /// Bytes of a message's length field.
@@ -100,6 +101,10 @@ impl TcpConversation {
 }
 
 impl Conversation for TcpConversation {
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stream.as_fd())
+    }
+
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
         let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_le_bytes();
         let sent = self.stream.write_vectored(&[IoSlice::new(&length), IoSlice::new(message)])?;

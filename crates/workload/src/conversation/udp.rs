@@ -6,6 +6,7 @@ use crate::Error;
 use crate::retry::retry;
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::clock::{self, Instant};
 
 /// Bytes of a message in one datagram: with the part's header and the headers of UDP and IP, the message fits
@@ -90,6 +91,10 @@ impl Partial {
 }
 
 impl Conversation for UdpConversation {
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
         let number = self.next;
         self.next = (self.next + 1) % HELLO;

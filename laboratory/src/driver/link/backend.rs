@@ -2,12 +2,14 @@
 
 use crate::driver::stage::CABLE;
 use serde::{Deserialize, Serialize};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_enforce::kernel::{Kernel, Tuning};
 use unisono_enforce::{Backend as _, Blame};
 use unisono_fairqueue::Policy;
-use unisono_study::child::{self, StudyChild};
+use unisono_study::child::{self, ChildError, StudyChild};
 use unisono_study::driver::NoResult;
 use unisono_study::driver::run_host::RunHost;
 
@@ -105,6 +107,35 @@ impl AppliedPolicy {
         let Some(command) = self.0.take() else { return Ok(()) };
         Ok(child::wait_all(&mut [StudyChild::start(command)?], Duration::from_secs(20), interrupted)?)
     }
+}
+
+/// The time for the guard to listen. A busy machine may take seconds to start a program.
+const GUARD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Starts the guard that gives sockets weights of their own in the policies in force, and waits until it
+/// listens at `socket`.
+pub(in crate::driver) fn start_guard(
+    host: &RunHost<'_>,
+    socket: &Path,
+    interrupted: child::Interrupted,
+) -> Result<StudyChild, NoResult> {
+    let mut command = host.unisono(&["queue", "guard", "--listen"]);
+    command.arg(socket);
+    let mut guard = StudyChild::start(command)?;
+    let give_up_at = Instant::now() + GUARD_TIMEOUT;
+    while let Err(error) = UnixStream::connect(socket) {
+        if let Some(signal) = interrupted() {
+            return Err(ChildError::Interrupted(signal).into());
+        }
+        if let Some(failed) = guard.failure() {
+            return Err(failed.into());
+        }
+        if Instant::now() > give_up_at {
+            return Err(NoResult::Failed(format!("the guard of sockets does not listen: {error}")));
+        }
+        std::thread::sleep(child::POLL_INTERVAL);
+    }
+    Ok(guard)
 }
 
 impl Drop for AppliedPolicy {

@@ -34,6 +34,9 @@ use unisono_measure::record::{Distribution, Figure};
 use unisono_workload::Error;
 use unisono_workload::conversation::{Conversation, ConversationEnd, ConversationScene, null_rpc};
 
+/// The application's class in the policy of its link.
+pub const CLASS: &str = "service";
+
 /// An application of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -72,6 +75,11 @@ pub struct ServiceScene {
     pub clients: u16,
     /// The encoded video that is streamed. `None`: frames come from a generator.
     pub video: Option<PathBuf>,
+    /// The bit rate of every second viewer's video, as a part of the others'. 1: all videos have one bit rate.
+    pub slow_part: f64,
+    /// The guard that gives each viewer's socket a weight by the bit rate of its video. `None`: no socket has
+    /// a weight of its own.
+    pub guard: Option<PathBuf>,
     /// The number of times that the server reads the whole file before it answers a request with it.
     pub passes: u32,
     /// The length of a streaming round.
@@ -88,6 +96,9 @@ impl ServiceScene {
     /// The other end does not appear within the scene's timeout, or the communication breaks.
     pub fn run(&self, end: ConversationEnd) -> Result<Vec<Figure>, Error> {
         let conversations = self.ends.open(end)?;
+        if let (Some(guard), ConversationEnd::Server) = (&self.guard, end) {
+            streaming::weigh(self.slow_part, guard, &conversations)?;
+        }
         Self { ends: self.ends.begin(end)?, ..self.clone() }.measure(end, conversations)
     }
 

@@ -1,9 +1,10 @@
 //! A video server (section 3.5, Figure 7): in each round it sends every viewer the frames of one round, which
-//! must arrive before the round ends.
+//! must arrive before the round ends. Videos may have two bit rates; each viewer's socket then may have a
+//! weight by the bit rate of its video, as the paper's server gave it over QLinux.
 
 use super::frames::{FRAMES_PER_S, FrameSizes};
 use super::video::picture_sizes;
-use super::{ServiceScene, distributed};
+use super::{CLASS, ServiceScene, distributed};
 use crate::workload::stamp::{STAMP, stamp, stamped};
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -11,6 +12,8 @@ use unisono_linux::clock::{self, Duration};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
+use unisono_socket_shares::share_socket_at;
+use unisono_workload::Error;
 use unisono_workload::conversation::{Conversation, Conversations, NextMessage};
 
 fn rounds(scene: &ServiceScene) -> u64 {
@@ -19,6 +22,27 @@ fn rounds(scene: &ServiceScene) -> u64 {
 
 fn frames_per_round(scene: &ServiceScene) -> u64 {
     ((scene.round * FRAMES_PER_S).as_nanos() / Duration::SECOND.as_nanos()).max(1)
+}
+
+/// Returns whether a viewer, by its number, watches a video of the lower bit rate.
+fn is_slow(viewer: usize) -> bool {
+    viewer % 2 == 1
+}
+
+/// Gives the socket of each viewer a weight by the bit rate of its video; the lower bit rate has weight 1.
+pub(super) fn weigh(
+    slow_part: f64,
+    guard: &Path,
+    conversations: &[Box<dyn Conversation>],
+) -> Result<(), Error> {
+    for (viewer, to) in conversations.iter().enumerate() {
+        let socket = to.socket().ok_or_else(|| {
+            Error::Options("only sockets have weights of their own; stream over TCP or UDP".to_owned())
+        })?;
+        let weight = if is_slow(viewer) { 1.0 } else { 1.0 / slow_part };
+        share_socket_at(guard, socket, CLASS, weight).map_err(|error| Error::Exchange(error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// Serves each viewer in a thread of its own, as in the paper.
@@ -36,6 +60,8 @@ pub(super) fn serve(scene: &ServiceScene, conversations: Conversations) -> io::R
                     }
                     None => Box::new(FrameSizes::new(scene.seed.wrapping_add(viewer as u64))),
                 };
+                let part = if is_slow(viewer) { scene.slow_part } else { 1.0 };
+                let sizes = sizes.map(move |size| (size as f64 * part) as usize);
                 scope.spawn(move || stream(scene, sizes, to))
             })
             .collect();
@@ -177,6 +203,17 @@ fn figures(scene: &ServiceScene, seen: &[ViewerState]) -> Vec<Figure> {
         Figure::new("late_rounds_percent", percent(late, all), "%"),
         Figure::new("lost_frames_percent", percent(lost, frames), "%"),
     ];
+    if scene.slow_part < 1.0 {
+        figures.extend([("fast", false), ("slow", true)].map(|(name, slow)| {
+            let of_rate = seen.iter().enumerate().filter(|(viewer, _)| is_slow(*viewer) == slow);
+            let (in_time, all) = of_rate.fold((0, 0), |(in_time, all), (_, viewing)| {
+                let frames = viewing.per_round * viewing.rounds.len() as u64;
+                (in_time + viewing.arrivals.count_up_to(scene.round.into()), all + frames)
+            });
+            let late = percent(all.saturating_sub(in_time), all);
+            Figure::new(format!("{name}_late_frames_percent"), late, "%")
+        }));
+    }
     figures.extend(distributed("round_ms", delivery.distribution(1e6), "ms"));
     figures.extend(distributed("frame_ms", arrivals.distribution(1e6), "ms"));
     let in_time = percent(arrivals.count_up_to(scene.round.into()), frames);
@@ -215,6 +252,70 @@ mod tests {
         let times = round.distribution.expect("times");
         // there are three rounds of 200 ms, and another one for late frames
         assert_eq!((times.n, times.min.round(), times.max.round()), (3, 400.0, 800.0));
+    }
+
+    #[test]
+    fn late_frames_are_counted_for_the_viewers_of_each_bit_rate() {
+        use crate::workload::service::Application;
+        use crate::workload::service::tests::scene;
+        use unisono_workload::conversation::ConversationCarrier;
+        let scene =
+            ServiceScene { slow_part: 0.25, ..scene(Application::Streaming, ConversationCarrier::Tcp, 0) };
+        let [mut fast, mut slow] = [ViewerState::new(&scene), ViewerState::new(&scene)];
+        // three rounds of six frames, each of which is due 200 ms after its round began
+        for number in 0..18 {
+            fast.frame(number, Duration::from_millis(100));
+        }
+        for number in 0..12 {
+            slow.frame(number, Duration::from_millis(if number < 9 { 100 } else { 300 }));
+        }
+        let figures = figures(&scene, &[fast, slow]);
+        let value = |name: &str| figures.iter().find(|figure| figure.name == name).expect(name).value;
+        assert_eq!((value("fast_late_frames_percent"), value("slow_late_frames_percent")), (0.0, 50.0));
+    }
+
+    #[test]
+    fn sockets_get_weights_by_the_bit_rates_of_their_videos() {
+        use std::io::Write as _;
+        use std::net::UdpSocket;
+        use std::os::fd::{AsFd as _, BorrowedFd};
+        use unisono_linux::clock::Instant;
+        use unisono_linux::local_socket;
+        use unisono_socket_shares::message::{REQUEST_BYTES, ShareAnswer, ShareRequest};
+        struct Viewer(Option<UdpSocket>);
+        impl Conversation for Viewer {
+            fn socket(&self) -> Option<BorrowedFd<'_>> {
+                self.0.as_ref().map(UdpSocket::as_fd)
+            }
+            fn send(&mut self, _: &[u8]) -> io::Result<()> {
+                Ok(())
+            }
+            fn receive(&mut self, _: &mut Vec<u8>, _: Instant) -> io::Result<NextMessage> {
+                Ok(NextMessage::Gone)
+            }
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard");
+        let listener = local_socket::listen(&path, 0o600).expect("the path is free");
+        let guard = std::thread::spawn(move || {
+            [(); 3].map(|()| {
+                let (mut stream, _) = listener.accept().expect("a client comes");
+                let mut bytes = [0; REQUEST_BYTES];
+                local_socket::receive_with(&stream, &mut bytes).expect("it was sent");
+                stream.write_all(&ShareAnswer::Done.encode()).expect("the client reads");
+                let request = ShareRequest::parse(&bytes).expect("it is well formed");
+                (request.class, request.weight)
+            })
+        });
+        let viewer = |_| -> Box<dyn Conversation> {
+            Box::new(Viewer(Some(UdpSocket::bind("127.0.0.1:0").expect("a port is free"))))
+        };
+        let viewers: Conversations = (0..3).map(viewer).collect();
+        weigh(0.25, &path, &viewers).expect("the guard grants it");
+        let asked = guard.join().expect("no panic");
+        assert_eq!(asked, [4.0, 1.0, 4.0].map(|weight| (CLASS.to_owned(), weight)));
+        let refused = weigh(0.25, &path, &[Box::new(Viewer(None))]).expect_err("no socket");
+        assert!(refused.to_string().contains("stream over TCP or UDP"), "{refused}");
     }
 
     #[test]

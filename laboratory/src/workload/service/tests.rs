@@ -30,6 +30,8 @@ pub(super) fn scene(application: Application, carrier: ConversationCarrier, port
         file_bytes: 300_001,
         clients: 2,
         video: None,
+        slow_part: 1.0,
+        guard: None,
         passes: 1,
         round: Duration::from_millis(200),
         sensor: true,
