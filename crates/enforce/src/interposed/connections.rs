@@ -1,8 +1,9 @@
 //! Connections to the guard's control socket. The guard never waits for a client to send, so a silent client
 //! delays no other one.
 //!
-//! A client has [`REQUEST_TIMEOUT`] to send its request. Beyond [`MAX_CONNECTIONS`] connections the oldest
-//! one is dropped. Cost: one system call for each connection whenever any client has sent bytes.
+//! A client has [`REQUEST_TIMEOUT`] for each piece of its request: a long policy comes in many pieces. Beyond
+//! [`MAX_CONNECTIONS`] connections the oldest one is dropped. Cost: one system call for each connection
+//! whenever any client has sent bytes.
 
 use super::control::{self, QueueRequest};
 use std::io;
@@ -12,8 +13,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::{local_socket, socket};
 
-/// The time limit for a client to send its request, and again to take the reply. `unisono queue` sends at
-/// once.
+/// The time limit for a client to send the next piece of its request, and again to take the reply. `unisono
+/// queue` sends at once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most connections at a time. Each costs a descriptor; a process has 1,024 by default, and the queue
 /// needs some dozens.
@@ -65,7 +66,12 @@ impl ControlConnections {
         }
         let mut asked = Vec::new();
         for mut connection in std::mem::take(&mut self.all) {
-            match connection.listen() {
+            let received = connection.received.len();
+            let request = connection.listen();
+            if connection.received.len() > received {
+                connection.until = now + REQUEST_TIMEOUT;
+            }
+            match request {
                 ReceivedRequest::Request(question) => {
                     // a client that does not read its reply must not delay others for long
                     if connection.stream.set_write_timeout(Some(REQUEST_TIMEOUT)).is_ok() {
@@ -165,6 +171,29 @@ mod tests {
         let mut other = UnixStream::connect(&path).expect("it listens");
         other.write_all(b"hello\n").expect("room");
         assert!(connections.requests(now).is_empty() && connections.all.is_empty());
+    }
+
+    #[test]
+    fn a_question_may_take_long_if_its_pieces_come_in_time() {
+        let directory = tempfile::tempdir().expect("room");
+        let path = directory.path().join("questions");
+        let mut connections = ControlConnections::listen_at(&path).expect("room");
+        let mut speaks = UnixStream::connect(&path).expect("it listens");
+        let mut now = Instant::now();
+        for piece in ["{\"ask\":\"app", "ly\",\"poli", "cy\":\"", "x"] {
+            speaks.write_all(piece.as_bytes()).expect("room");
+            assert!(connections.requests(now).is_empty());
+            assert_eq!(connections.all.len(), 1, "after {piece:?}");
+            now += REQUEST_TIMEOUT * 3 / 4;
+        }
+        speaks.write_all(b"\"}\n").expect("room");
+        let received = connections.requests(now);
+        assert!(matches!(&received[..], [(_, QueueRequest::Apply { policy })] if policy == "x"));
+        // a client that says no more has to go
+        let mut silent = UnixStream::connect(&path).expect("it listens");
+        silent.write_all(b"{").expect("room");
+        assert!(connections.requests(now).is_empty() && connections.all.len() == 1);
+        assert!(connections.requests(now + REQUEST_TIMEOUT).is_empty() && connections.all.is_empty());
     }
 
     #[test]

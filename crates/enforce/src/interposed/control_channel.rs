@@ -52,8 +52,24 @@ impl ControlChannel {
     /// Sends a request, and waits for its reply. After the errors `TimedOut` and `WouldBlock` the other end
     /// may still execute the request.
     pub(super) fn request(&mut self, question: &QueueRequest, timeout: Duration) -> io::Result<QueueReply> {
+        self.request_in_stages(question, timeout, || {})
+    }
+
+    /// Does the same as [`Self::request`], with a time limit for each stage of the work. Calls `stage_ended`
+    /// after each.
+    pub(super) fn request_in_stages(
+        &mut self,
+        question: &QueueRequest,
+        timeout: Duration,
+        mut stage_ended: impl FnMut(),
+    ) -> io::Result<QueueReply> {
         self.send_request(question)?;
-        self.last_reply(Some(timeout))
+        loop {
+            match self.last_reply(Some(timeout))? {
+                QueueReply::Working => stage_ended(),
+                reply => return Ok(reply),
+            }
+        }
     }
 
     /// Sends a request, and does not wait for its reply.
@@ -62,8 +78,8 @@ impl ControlChannel {
         self.send(question)
     }
 
-    /// Waits for the reply to the last request. Before the first request, waits for the message that the
-    /// other end sends unasked.
+    /// Waits for the next message about the last request. Before the first request, waits for the message
+    /// that the other end sends unasked.
     pub(super) fn last_reply(&mut self, timeout: Option<Duration>) -> io::Result<QueueReply> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -180,6 +196,26 @@ mod tests {
             worker.send_reply(&refused(text)).expect("room");
         }
         assert_eq!(guard.last_reply(Some(LONG)).expect("it came"), refused("three"));
+    }
+
+    #[test]
+    fn stages_of_the_last_request_are_told_apart_from_those_of_an_earlier_one() {
+        let (mut guard, mut worker) = pair();
+        let policy = |text: &str| QueueRequest::Apply { policy: text.to_owned() };
+        guard.request(&policy("one"), SHORT).expect_err("nobody answers");
+        let serving = thread::spawn(move || {
+            for stages in [1, 3] {
+                worker.next_request().expect("it is there");
+                for _ in 0..stages {
+                    worker.send_reply(&QueueReply::Working).expect("room");
+                }
+                worker.send_reply(&QueueReply::Done).expect("room");
+            }
+        });
+        let mut stages = 0;
+        let reply = guard.request_in_stages(&policy("two"), LONG, || stages += 1).expect("it came");
+        assert_eq!((reply, stages), (QueueReply::Done, 3));
+        serving.join().expect("no panic");
     }
 
     #[test]

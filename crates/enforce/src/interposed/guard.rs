@@ -304,7 +304,7 @@ impl QueueGuard<'_> {
                 }))
             }
             QueueRequest::Apply { policy } => Ok(self
-                .change(policy)
+                .change(policy, || drop(send(stream, &QueueReply::Working)))
                 .map_or_else(|error| QueueReply::Refused { why: error.to_string() }, |()| QueueReply::Done)),
         };
         let answer = answer.unwrap_or_else(|error| QueueReply::Refused {
@@ -326,24 +326,27 @@ impl QueueGuard<'_> {
     }
 
     /// Enforces another policy: first in the worker, then in the program, so that no frame passes unscheduled
-    /// meanwhile. On an error, the previous policy stays in force.
-    fn change(&mut self, text: String) -> Result<(), Error> {
+    /// meanwhile. Calls `stage_ended` after each stage. On an error, the previous policy stays in force.
+    fn change(&mut self, text: String, stage_ended: impl Fn()) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
         let named = named_values(&policy)?;
+        stage_ended();
         let _lock = self.journal.lock()?;
         let mut record = self.record.clone();
         record.senders = containers::numbers(&policy).map_err(|error| Error::Host(error.to_string()))?;
         let groups = GroupTags::find(&named, &record.senders)?;
         let program = load(&self.alive, self.queue, &groups, &named)?;
+        stage_ended();
         record.replace_policy(&text);
         // first, so that a full file system is noticed before any change
         let as_wanted = self.journal.prepare(&record)?;
-        self.apply_in_worker(text)?;
+        stage_ended();
+        self.apply_in_worker(text, &stage_ended)?;
         let attached = sender::attach(self.netlink, self.device.index, &program);
         if let Err(error) = attached.map_err(Error::from).and_then(|()| Ok(self.journal.commit(as_wanted)?)) {
             // back to the previous program, which is loaded anew: a policy that was accepted once is accepted
             // again
-            let before = self.apply_in_worker(self.record.policy.clone());
+            let before = self.apply_in_worker(self.record.policy.clone(), &stage_ended);
             let program = load(&self.alive, self.queue, &self.groups, &self.named);
             let back = before
                 .and(program)
@@ -374,29 +377,33 @@ impl QueueGuard<'_> {
     fn change_and_record(&mut self, change: &TermsChange) -> Result<(), Error> {
         // first, so that a full file system is noticed before any change
         let as_wanted = self.journal.prepare_change(self.record, &self.policy.text, change)?;
-        self.ask_worker(&QueueRequest::Change { change: change.clone() })?;
+        self.ask_worker(&QueueRequest::Change { change: change.clone() }, || {})?;
         if let Err(error) = self.journal.commit_change(as_wanted, self.record, &self.policy.text) {
-            self.apply_in_worker(self.record.policy.clone())?;
+            self.apply_in_worker(self.record.policy.clone(), || {})?;
             return Err(error.into());
         }
         Ok(())
     }
 
-    fn apply_in_worker(&mut self, policy: String) -> Result<(), Error> {
-        self.ask_worker(&QueueRequest::Apply { policy })
+    fn apply_in_worker(&mut self, policy: String, stage_ended: impl Fn()) -> Result<(), Error> {
+        self.ask_worker(&QueueRequest::Apply { policy }, stage_ended)
     }
 
     /// Has the worker execute a change. If the worker does not answer, it gets the policy of the record
     /// again.
-    fn ask_worker(&mut self, question: &QueueRequest) -> Result<(), Error> {
-        match self.master.request(question, WORKER_TIMEOUT) {
+    fn ask_worker(&mut self, question: &QueueRequest, stage_ended: impl Fn()) -> Result<(), Error> {
+        let timeout = question.stage_timeout(WORKER_TIMEOUT);
+        match self.master.request_in_stages(question, timeout, stage_ended) {
             Ok(QueueReply::Done) => Ok(()),
             Ok(QueueReply::Refused { why }) => {
                 Err(Error::Refused { device: self.options.device.clone(), why })
             }
-            Ok(QueueReply::Live { .. } | QueueReply::Changed { .. } | QueueReply::Unfit { .. }) => {
-                Err(Error::Host("the queue's process answers something else".to_owned()))
-            }
+            Ok(
+                QueueReply::Working
+                | QueueReply::Live { .. }
+                | QueueReply::Changed { .. }
+                | QueueReply::Unfit { .. },
+            ) => Err(Error::Host("the queue's process answers something else".to_owned())),
             Err(error) => {
                 // a stopped worker will execute the failed request when it continues, and then this one
                 let policy = self.record.policy.clone();

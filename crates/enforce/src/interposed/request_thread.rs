@@ -113,7 +113,7 @@ impl RequestThread {
         loop {
             let question = self.channel.next_request()?;
             let is_last = matches!(question, QueueRequest::End | QueueRequest::Retire);
-            match order(question) {
+            match order(question, || self.channel.send_reply(&QueueReply::Working)) {
                 Ok(order) => {
                     self.orders.send(order).map_err(|_| io::ErrorKind::BrokenPipe)?;
                     self.bell.call();
@@ -152,8 +152,13 @@ impl AsFd for RequestThread {
     }
 }
 
-/// Prepares the order for a request. Fails with the reason to refuse the request.
-fn order(question: QueueRequest) -> Result<WorkerOrder, String> {
+/// Prepares the order for a request. Calls `stage_ended` after each stage of the work on a policy. Fails with
+/// the reason to refuse the request.
+fn order(
+    question: QueueRequest,
+    mut stage_ended: impl FnMut() -> io::Result<()>,
+) -> Result<WorkerOrder, String> {
+    let mut stage_ended = || stage_ended().map_err(|error| format!("report progress: {error}"));
     Ok(match question {
         QueueRequest::Live => WorkerOrder::Live,
         QueueRequest::SetMtu { mtu } => WorkerOrder::SetMtu(mtu),
@@ -162,9 +167,12 @@ fn order(question: QueueRequest) -> Result<WorkerOrder, String> {
         QueueRequest::Change { change } => WorkerOrder::ChangeClass(change),
         QueueRequest::Apply { policy } => {
             let policy = Policy::parse(&policy).map_err(|error| error.to_string())?;
+            stage_ended()?;
             let named =
                 Named::from_policy(&policy).ok_or("it names too many control groups and priorities")?;
+            stage_ended()?;
             let change = EngineChange::new(policy).map_err(|error| error.to_string())?;
+            stage_ended()?;
             WorkerOrder::Change(Box::new(change), named)
         }
     })
