@@ -1,11 +1,11 @@
-//! Tests policies on a host that forwards: containers match by control group, and flows of other hosts get
-//! their rates. Each kind of device accepts a policy, or the error names the device to use instead.
+//! Tests policies on a host that forwards: containers match by control group, and flows of other hosts and of
+//! many local connections get their rates. Each kind of device accepts a policy, or the error names the device to use instead.
 
 use crate::queue_shared::{
     DEVICE, THREE, applied, class, cleared, datagrams, file, looks, name, on_a_host, policy, queue_apply,
-    unisono,
+    seen, unisono,
 };
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -235,6 +235,61 @@ fn a_forwarded_flow_gets_its_rate_although_it_comes_in_packets_of_64_kib() -> Te
     Ok(())
 }
 
+fn sixteen_local_connections_share_a_slow_class_and_each_goes_on() -> TestOutcome {
+    const CONNECTIONS: usize = 16;
+    /// In a queue of 25 kB, the length of 20 ms at this rate, eight connections had ended by then.
+    const ENDED: Duration = Duration::from_secs(8);
+    const END: Duration = Duration::from_secs(20);
+    require::nightly("queues")?;
+    let hosts = on_a_host()?;
+    applied(&file("rate = \"10mbit\"\ndefault = \"rest\"\n[class.rest]\n"), &["--backend", "kernel"])?;
+    if seen().contains("fq_codel") {
+        cleared(&[]);
+        return Err(Skipped::because("this kernel has fq_codel, in which connections take turns"));
+    }
+    let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
+    let (ready, listening) = std::sync::mpsc::channel();
+    let receiver = thread::spawn(move || {
+        far.enter().expect("root may");
+        let listener = TcpListener::bind(("10.77.0.2", 6001)).expect("the port is free");
+        ready.send(()).expect("the test waits");
+        let accept = |_| listener.accept().expect("a sender connects").0;
+        let streams: Vec<TcpStream> = (0..CONNECTIONS).map(accept).collect();
+        let begin = Instant::now();
+        let read = |mut stream: TcpStream| {
+            stream.set_read_timeout(Some(Duration::from_millis(100))).expect("it is a socket");
+            let (mut room, mut late_bytes) = (vec![0; 1 << 16], 0);
+            while begin.elapsed() < END {
+                match stream.read(&mut room) {
+                    Ok(0) => break,
+                    Ok(came) if begin.elapsed() > ENDED => late_bytes += came,
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            late_bytes
+        };
+        thread::scope(|scope| {
+            let readers: Vec<_> =
+                streams.into_iter().map(|stream| scope.spawn(move || read(stream))).collect();
+            readers.into_iter().map(|reader| reader.join().expect("no panic")).collect::<Vec<usize>>()
+        })
+    });
+    listening.recv().expect("it listens");
+    for _ in 0..CONNECTIONS {
+        thread::spawn(|| {
+            let mut stream = TcpStream::connect(("10.77.0.2", 6001)).expect("it listens");
+            // until the receiver closes
+            while stream.write_all(&[7; 1 << 16]).is_ok() {}
+        });
+    }
+    let late_bytes = receiver.join().expect("no panic");
+    assert!(late_bytes.iter().all(|bytes| *bytes > 0), "{late_bytes:?} bytes after {ENDED:?}");
+    cleared(&[]);
+    Ok(())
+}
+
 fn a_bridge_is_refused_with_its_ports_and_a_port_is_taken() -> TestOutcome {
     let hosts = on_a_host()?;
     let near = hosts.name(0);
@@ -314,6 +369,7 @@ host_tests![needs Queues;
     a_container_behind_a_bridge_or_one_that_comes_later_matches_too within 120,
     a_group_whose_packets_cannot_come_here_is_named_by_check,
     a_forwarded_flow_gets_its_rate_although_it_comes_in_packets_of_64_kib within 120,
+    sixteen_local_connections_share_a_slow_class_and_each_goes_on within 180,
     a_bridge_is_refused_with_its_ports_and_a_port_is_taken,
     a_policy_holds_at_every_other_kind_of_device_that_this_kernel_can_make within 120,
 ];

@@ -174,10 +174,11 @@ const PARTS: &[NightlyPart] = &[
         5,
         &[
             "crates/enforce/src/",
+            "crates/host-tests/tests/queue_forwarded",
             "crates/host-tests/tests/queue_in",
             "crates/host-tests/tests/queue_lifecycle",
         ],
-        host(&["queue_in::", "queue_lifecycle::"]),
+        host(&["queue_forwarded::sixteen_local_connections", "queue_in::", "queue_lifecycle::"]),
     ),
     part("browser", 3, &["crates/report/", "crates/host-tests/tests/report"], host(&["report::"])),
     part(
