@@ -149,7 +149,7 @@ fn ancestors<'a>(live: &'a Live, class: &LiveClass) -> impl Iterator<Item = &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, DelayFigures, LinkFraming, Rate};
+    use unisono_fairqueue::{Backlog, ClassId, DelayFigures, LinkFraming, Policy, Rate};
 
     fn live(delay: Option<DelayFigures>) -> (Live, Vec<Pace>) {
         let class = |name: &str, parent: Option<&str>| LiveClass {
@@ -270,5 +270,44 @@ mod tests {
         assert_eq!(heads(60).as_deref(), Some("gets share waiting"));
         assert_eq!(heads(80).as_deref(), Some("guaranteed gets share waiting wait"));
         assert_eq!(heads(200).as_deref(), Some("guaranteed gets share drops/s waiting wait"));
+    }
+
+    /// Returns the table of a policy before the first packet.
+    fn unused(policy: &Policy) -> String {
+        let (tree, guarantees) = (&policy.hierarchy, policy.guarantees());
+        let classes = tree.classes().skip(1).map(|(id, class)| {
+            let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
+            LiveClass {
+                name: class.name.clone(),
+                parent: parent.map(|parent| tree.class(parent).name.clone()),
+                guarantee: guarantees[id.index()],
+                ..LiveClass::default()
+            }
+        });
+        let (like, _) = live(None);
+        let (backend, device) = ("kernel".to_owned(), "eth0".to_owned());
+        let live = Live { backend, device, rate: policy.rate, classes: classes.collect(), ..like };
+        table(&live, &vec![Pace::default(); live.classes.len()], 0.0, usize::MAX, usize::MAX)
+    }
+
+    #[test]
+    fn the_page_has_a_policy_and_its_table_for_each_kind_of_operator() {
+        let page = include_str!("../../../docs/shares.md");
+        let (_, section) = page.split_once("\n## For each kind of operator\n").expect("the section begins");
+        let (section, _) = section.split_once("\n## ").expect("another section follows");
+        let (mut policy, mut tables) = (None, 0);
+        for block in section.split("```").skip(1).step_by(2) {
+            match block.split_once('\n') {
+                Some(("toml", text)) => policy = Some(text),
+                Some(("text", text)) if text.starts_with("eth0 (kernel)") => {
+                    let text_of_policy = policy.expect("the policy stands before its table");
+                    let policy = Policy::parse(text_of_policy).expect("the policy is sound");
+                    assert_eq!(text.trim_end(), unused(&policy));
+                    tables += 1;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(tables, 4, "a host with services, containers, a router, a laptop");
     }
 }

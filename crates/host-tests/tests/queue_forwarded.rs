@@ -1,5 +1,6 @@
-//! Tests policies on a host that forwards: containers match by control group, and flows of other hosts and of
-//! many local connections get their rates. Each kind of device accepts a policy, or the error names the device to use instead.
+//! Tests policies on a host that forwards: containers match by control group, and flows of other hosts get
+//! their rates; so do many connections of this host. Each kind of device accepts a policy, or the error names
+//! the device to use instead.
 
 use crate::queue_shared::{
     DEVICE, THREE, applied, class, cleared, datagrams, file, looks, name, on_a_host, policy, queue_apply,
