@@ -177,3 +177,23 @@ fn order(
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_on_a_policy_reports_its_stages_and_a_short_request_has_none() {
+        let apply = || QueueRequest::Apply { policy: "rate = \"1mbit\"\n[class.a]\n".to_owned() };
+        let mut stages = 0;
+        let prepared = order(apply(), || {
+            stages += 1;
+            Ok(())
+        });
+        assert!(matches!(prepared, Ok(WorkerOrder::Change(..))));
+        assert_eq!(stages, 3);
+        let refused = order(apply(), || Err(io::ErrorKind::BrokenPipe.into())).err();
+        assert!(refused.is_some_and(|why| why.starts_with("report progress: ")));
+        assert!(matches!(order(QueueRequest::Live, || panic!("no stage")), Ok(WorkerOrder::Live)));
+    }
+}
