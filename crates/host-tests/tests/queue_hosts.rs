@@ -2,8 +2,10 @@
 //! also if a router translates the addresses of both.
 
 use crate::interposed_shared::{Flow, QueueUnderTest};
+use crate::queue_shared::{file, looks, on_a_host, queue_apply};
 use std::process::Stdio;
 use unisono_host_tests::hosts::{Hosts, ip};
+use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, require};
 
 /// The addresses of two receivers. The first gets eight connections, the second gets one.
@@ -99,7 +101,25 @@ fn hosts_behind_a_translated_address_take_turns() -> TestOutcome {
     Ok(())
 }
 
+fn the_kernel_refuses_turns_of_hosts_and_names_the_backend_that_has_them() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let before = looks();
+    for fair in ["host", "receiver"] {
+        let policy = file(&policy(&format!("fair = \"{fair}\"")));
+        for options in [&["--backend", "kernel"][..], &["--direction", "in"]] {
+            let output = queue_apply(&policy, options);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            let why = "class `cell`: hosts take turns (`fair`) with --backend interposed only";
+            assert!(said.contains(why), "{said}");
+            assert_eq!(looks(), before);
+        }
+    }
+    Ok(())
+}
+
 host_tests![needs Queues;
+    the_kernel_refuses_turns_of_hosts_and_names_the_backend_that_has_them within 60,
     a_host_with_one_connection_gets_as_much_as_one_with_eight within 180,
     hosts_behind_a_translated_address_take_turns within 180,
 ];
