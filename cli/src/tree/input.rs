@@ -117,8 +117,8 @@ impl Input {
         Ok(&self.topology.groups)
     }
 
-    /// Returns the group of a tree whose file names the members; `None` if it names none. Prints a note if the
-    /// network's file has other members for this group.
+    /// Returns the group of a tree whose file names the members; `None` if it names none. Prints a note if
+    /// the network's file has other members for this group.
     pub(crate) fn group_of(&self, file: &TreeFile) -> anyhow::Result<Option<BarrierGroup>> {
         let Some(members) = file.claims.members.clone() else { return Ok(None) };
         let (name, id) = (&file.name, file.tree.group);
