@@ -76,8 +76,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(trees.exit_code())
 }
 
-/// Returns the registers in the format of a tree file, with the figures of the table added, and with the members
-/// if the command named them.
+/// Returns the registers in the format of a tree file, with the figures of the table added, and with the
+/// members if the command named them.
 fn json(
     args: &Args,
     topology: &NetworkFile,
