@@ -98,6 +98,11 @@ pub(super) fn runtimes(trials: &TrialRuns) -> String {
     if names.is_empty() { String::new() } else { format!("; the programs use {}", names.join(", ")) }
 }
 
+/// The legend of the column with ratios. A way is compared with plain Linux in each round, and a way that was
+/// left out after the first rounds only with these. So the medians of the seconds may have another ratio.
+pub(super) const RATIO_LEGEND: &str =
+    "plain / this way: median of the rounds' ratios, not the ratio of the seconds";
+
 /// Returns a table with a line for each remedy: seconds, ratio to plain Linux, processor time, processors
 /// used by other programs.
 fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
@@ -143,6 +148,7 @@ fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
             text.push_str("      no runtime that reads these variables was seen in the programs\n");
         }
     }
+    let _ = writeln!(text, "  {RATIO_LEGEND}");
     text.push_str("  others: processors that other programs used meanwhile (?: the runs were too short)\n");
     text
 }

@@ -4,7 +4,7 @@
 //! A command is printed whole on a line of its own, so that it can be copied. `--details` prints all
 //! remedies, the simulator's expectation and the conditions for gangs instead.
 
-use super::answer::{AdviceAnswer, action, failure, interval, runtimes, who_pays};
+use super::answer::{AdviceAnswer, RATIO_LEGEND, action, failure, interval, runtimes, who_pays};
 use crate::columns::{cut, fold};
 use std::fmt::Write as _;
 use unisono_advise::cost::{against_plain, others_used, run_seconds};
@@ -200,8 +200,8 @@ impl AdviceAnswer<'_> {
             let (one, other) = (seconds(one), seconds(other));
             one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
         });
-        // two lines are for the head of the table and its legend
-        let Some(rows) = lines.checked_sub(2).filter(|rows| *rows > 1) else { return String::new() };
+        // three lines are for the head of the table and its legend
+        let Some(rows) = lines.checked_sub(3).filter(|rows| *rows > 1) else { return String::new() };
         let shown = if ways.len() > rows { rows - 1 } else { ways.len() };
         let mut text = format!(
             "\n{:<30} {:>3} {:>9} {:>23} {:>7}\n",
@@ -228,6 +228,7 @@ impl AdviceAnswer<'_> {
         if shown < ways.len() {
             let _ = writeln!(text, "{} more in --details", counted(ways.len() - shown, "way"));
         }
+        let _ = writeln!(text, "{RATIO_LEGEND}");
         text + "others: processors that other programs used (?: runs too short); --details: all"
     }
 }
@@ -337,6 +338,18 @@ mod tests {
         assert!(shown.contains("2 programs, up to 2 threads at a time"), "{shown}");
         assert!(shown.contains("waits for  a processor: 75 %"), "{shown}");
         assert!(shown.contains("type\n  word-0; word-0\n") && shown.contains("n = 9 rounds"), "{shown}");
+    }
+
+    #[test]
+    fn the_table_says_what_its_ratio_is_and_that_it_is_not_the_ratio_of_the_column_beside_it() {
+        let mut trials = trials(&[TriedRemedy::InTurn], 3);
+        // plain Linux takes longer in rounds without the way, which was left out there
+        trials.runs.retain(|run| run.round == 0 || run.remedy == TriedRemedy::Plain);
+        trials.runs.iter_mut().filter(|run| run.round > 0).for_each(|run| run.seconds = 4.0);
+        let shown = screen(&trials, 1);
+        let row = shown.lines().find(|line| line.starts_with("one program after the other")).expect("a row");
+        assert_eq!(row.split_whitespace().skip(5).take(3).collect::<Vec<_>>(), ["1", "0.5", "2"], "{shown}");
+        assert!(shown.contains(&format!("\n{RATIO_LEGEND}\n")), "{shown}");
     }
 
     #[test]

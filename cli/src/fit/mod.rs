@@ -146,8 +146,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let says = !(args.quiet || args.dry_run && args.json) && ranks::is_first(environment_value);
     if says {
         let siblings = host.sibling_ranks(environment_value);
-        let width = line_width(args.dry_run);
-        for line in output_lines(&host, &fitted, siblings, lease.as_ref(), args.dry_run, width) {
+        let form = OutputForm::choose(args.dry_run);
+        for line in output_lines(&host, &fitted, siblings, lease.as_ref(), args.dry_run, form) {
             if args.dry_run { output::answer(&line)? } else { exit::print_error(&line) }
         }
     }
@@ -176,18 +176,33 @@ fn usage_error(error: Error) -> anyhow::Error {
     }
 }
 
-/// Returns the number of characters that a line of the output may have. Elsewhere than on a terminal any
-/// number: programs that read standard error get one line for each reason.
-fn line_width(dry_run: bool) -> usize {
-    /// The words that `exit::print_error` puts before a line.
-    const NAME: &str = "unisono: ";
-    let columns = if dry_run {
-        terminal::columns(std::io::stdout())
-    } else {
-        terminal::columns(std::io::stderr()).map(|columns| columns.saturating_sub(NAME.len()))
-    };
-    columns.unwrap_or(usize::MAX)
+/// The form of the settings with one reason.
+#[derive(Clone, Copy, Debug)]
+enum OutputForm {
+    /// All settings, in lines of at most this many characters, for a terminal.
+    Folded(usize),
+    /// All settings on one line, for programs that read a dry run.
+    Whole,
+    /// One line of at most [`LOG_COLUMNS`] characters, if the names in it leave room, for the log of a job.
+    Log,
 }
+
+impl OutputForm {
+    fn choose(dry_run: bool) -> Self {
+        if dry_run {
+            terminal::columns(std::io::stdout()).map_or(Self::Whole, Self::Folded)
+        } else {
+            let columns = terminal::columns(std::io::stderr());
+            columns.map_or(Self::Log, |columns| Self::Folded(columns.saturating_sub(NAME.len())))
+        }
+    }
+}
+
+/// The words that `exit::print_error` puts before a line.
+const NAME: &str = "unisono: ";
+
+/// Together with [`NAME`] a line of a log has at most 100 columns.
+const LOG_COLUMNS: usize = 100 - NAME.len();
 
 /// Returns the command's output: a text for all settings with the same reason, then the settings that were
 /// left alone. `siblings` is the number of ranks of this host that have the same settings.
@@ -197,7 +212,7 @@ fn output_lines(
     siblings: Option<usize>,
     lease: Option<&ProcessorLease>,
     dry_run: bool,
-    width: usize,
+    form: OutputForm,
 ) -> Vec<String> {
     let mut lines: Vec<String> = host
         .limits
@@ -221,7 +236,14 @@ fn output_lines(
         while let [first, ..] = rest {
             let same = rest.iter().take_while(|setting| setting.why == first.why).count();
             let words: Vec<String> = rest[..same].iter().map(|setting| assignment(setting)).collect();
-            lines.push(reason_and_settings(&format!("{each}{}; set:", first.why), &words, width));
+            let (whole, brief) = (host.effective.to_string(), format!("{:#}", host.effective));
+            lines.push(match form {
+                OutputForm::Log => log_line(&each, &first.why.replacen(&whole, &brief, 1), &words),
+                OutputForm::Whole => format!("{each}{}; set: {}", first.why, words.join(" ")),
+                OutputForm::Folded(width) => {
+                    reason_and_settings(&format!("{each}{}; set:", first.why), &words, width)
+                }
+            });
             rest = &rest[same..];
         }
         lines.extend(one.plan.remarks.iter().map(|remark| format!("{who}{remark}")));
@@ -236,12 +258,28 @@ fn output_lines(
     lines
 }
 
-/// Returns the reason, which tells a reader more than the names, and then the settings: on one line, or in
-/// lines of at most `width` characters if that is a terminal's width.
+/// Returns a line for a log: the reason without its explanation, and the settings. If that is too long, the
+/// line has the first setting and the number of others; and then, if need be, no limit behind *because*.
+fn log_line(who: &str, why: &str, settings: &[String]) -> String {
+    let fact = why.split([':', ';']).next().unwrap_or(why);
+    let short = fact.split(", because ").next().unwrap_or(fact);
+    let all = settings.join(" ");
+    let first = match settings {
+        [first, others @ ..] if !others.is_empty() => {
+            format!("{first} and {} more (--dry-run)", others.len())
+        }
+        _ => all.clone(),
+    };
+    let forms = [(fact, &all), (fact, &first), (short, &first)];
+    let lines = forms.map(|(why, set)| format!("{who}{why}; set: {set}"));
+    let length = |line: &&String| line.chars().count();
+    let fits = lines.iter().find(|line| length(line) <= LOG_COLUMNS);
+    fits.or_else(|| lines.iter().min_by_key(length)).cloned().unwrap_or_default()
+}
+
+/// Returns the reason, which tells a reader more than the names, and then the settings, in lines of at most
+/// `width` characters.
 fn reason_and_settings(reason: &str, settings: &[String], width: usize) -> String {
-    if width == usize::MAX {
-        return format!("{reason} {}", settings.join(" "));
-    }
     let settings = filled(settings.iter().map(String::as_str), width.saturating_sub(INDENT.len()));
     format!("{}\n{INDENT}{settings}", filled(reason.split(' '), width))
 }
@@ -319,7 +357,8 @@ fn run_side_by_side(several: &[Companion]) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_linux::quota::ProcessorLimits;
+    use unisono_linux::cgroup::CgroupVersion;
+    use unisono_linux::quota::{GroupRelation, ProcessorLimits, Quota};
 
     #[test]
     fn the_settings_of_a_rank_are_those_of_all_ranks_of_the_host() {
@@ -329,9 +368,39 @@ mod tests {
         let host = FitHost { limits, effective, others: Some(0), launcher_cpus: Some(affinity) };
         let variable = |name: &str| (name == "MPI_LOCALNRANKS").then(|| "4".to_owned());
         let fitted = host.fit(vec![(vec!["./a".into()], ProgramTraits::default())], variable);
-        let lines = output_lines(&host, &fitted, host.sibling_ranks(variable), None, false, usize::MAX);
+        let siblings = host.sibling_ranks(variable);
+        let lines = output_lines(&host, &fitted, siblings, None, false, OutputForm::Whole);
         let first = "each of 4 ranks: 1 processor, because 4 ranks share";
         assert!(lines.iter().any(|line| line.starts_with(first)), "{lines:?}");
+        let lines = output_lines(&host, &fitted, siblings, None, false, OutputForm::Log);
+        let [line] = &lines[..] else { panic!("one reason, one line: {lines:?}") };
+        assert!(line.starts_with("each of 4 ranks: 1 processor; set: OMP_NUM_THREADS=1 and "), "{line}");
+    }
+
+    #[test]
+    fn a_log_has_one_line_of_100_columns_with_the_reason_and_the_first_setting() {
+        let quota = Quota {
+            time_us: 100_000,
+            period_us: 100_000,
+            group: format!("/sys/fs/cgroup/docker-{}.scope", "0".repeat(64)).into(),
+            of: GroupRelation::Own,
+            version: CgroupVersion::V2,
+        };
+        let affinity: CpuSet = (0..2).collect();
+        let limits = ProcessorLimits { affinity, quota: Some(quota), ..ProcessorLimits::default() };
+        let effective = unisono_fit::effective(&limits);
+        let host = FitHost { limits, effective, others: Some(0), launcher_cpus: None };
+        let fitted = host.fit(vec![(vec!["./a".into()], ProgramTraits::default())], |_| None);
+        let lines = output_lines(&host, &fitted, None, None, false, OutputForm::Log);
+        let [line] = &lines[..] else { panic!("one reason, one line: {lines:?}") };
+        let begin = "1 processor, because a quota of 1 holds; set: OMP_NUM_THREADS=1 and ";
+        assert!(line.starts_with(begin) && line.ends_with(" more (--dry-run)"), "{line}");
+        assert!(line.chars().count() <= LOG_COLUMNS, "{line}");
+        let whole = output_lines(&host, &fitted, None, None, true, OutputForm::Whole);
+        assert!(whole[0].contains("0.scope; set: OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 "), "{whole:?}");
+        let short = ["A=1", "B=1"].map(str::to_owned);
+        let line = log_line("", "3 threads on 2 processors: they wait", &short);
+        assert_eq!(line, "3 threads on 2 processors; set: A=1 B=1");
     }
 
     #[test]
@@ -342,9 +411,6 @@ mod tests {
         let container = format!("/sys/fs/cgroup/docker-{}.scope", "0".repeat(64));
         for group in ["/job", container.as_str()] {
             let reason = format!("1 processor, because a quota of 1 holds in {group}; set:");
-            let whole = reason_and_settings(&reason, &settings, usize::MAX);
-            assert!(whole.starts_with(&format!("{reason} OMP_NUM_THREADS=1 OPENBLAS")), "{whole}");
-            assert_eq!(whole.lines().count(), 1, "{whole}");
             let shown = reason_and_settings(&reason, &settings, 71);
             assert!(shown.starts_with("1 processor, because a quota of 1 holds in"), "{shown}");
             let fits = |line: &str| line.chars().count() <= 71 || line.trim_start().starts_with(&container);

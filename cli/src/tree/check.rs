@@ -1,11 +1,12 @@
 //! `unisono tree check`: checks whether registers are a barrier tree, and names the first broken rule.
 
 use super::deadlock::DeadlockFlags;
-use super::input::{self, Input, NetworkSource};
+use super::input::{Input, NetworkSource, TreeFile};
 use crate::exit::Failure;
 use crate::machine_output;
 use crate::output;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::check::{Broken, Rules, TreeShape, check};
@@ -38,8 +39,8 @@ network itself is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
-    /// The registers: files of the format btin-tree-1, one for each group of the network's file that is
-    /// checked
+    /// The registers: files of the format btin-tree-1, one for each group that is checked. If a plan was made
+    /// with --members, its file names them
     #[arg(value_name = "TREE", required = true)]
     trees: Vec<PathBuf>,
     /// Also check the paper's rules: the least height (by a slow search) and the lowest ports
@@ -58,17 +59,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
     let mut trees = Vec::new();
     let mut verdicts: Vec<(TreeShape, usize)> = Vec::new();
-    for file in &args.trees {
-        let (name, text) = args.source.reading.text(file)?;
-        let (tree, claims) = Tree::with_claims(&text).map_err(|error| input::error_at(&name, &error))?;
-        let group = group(args, &input, &name, &tree, &trees)?;
+    for path in &args.trees {
+        let file = args.source.tree(path)?;
+        let group = group(args, &input, &file, &trees)?;
         let rules = if args.optimal { Rules::Optimal } else { Rules::Sound };
-        let checked = check(&input.topology.network, group, &tree, rules);
-        match checked.and_then(|shape| shape.is_as_claimed(&claims).map(|()| shape)) {
+        let checked = check(&input.topology.network, &group, &file.tree, rules);
+        match checked.and_then(|shape| shape.is_as_claimed(&file.claims).map(|()| shape)) {
             Ok(shape) => verdicts.push((shape, group.members().len())),
-            Err(broken) => return print_broken(args, &name, &text, &tree, &broken),
+            Err(broken) => return print_broken(args, &file, &broken),
         }
-        trees.push(tree);
+        trees.push(file.tree);
     }
     let proof = if args.deadlock.deadlock { Some(args.deadlock.prove(&input, &trees)?) } else { None };
     if args.json {
@@ -107,19 +107,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if has_cycle { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// Finds the group of a tree: the group that the options name or, if there are several trees, the group that
-/// the tree's file names.
+/// Finds the group of a tree. Its members are those that the tree's file names. If it names none, it is the
+/// group that the options name or, if there are several trees, the group whose number the tree's file has.
 fn group<'a>(
     args: &Args,
     input: &'a Input,
-    name: &str,
-    tree: &Tree,
+    file: &TreeFile,
     before: &[Tree],
-) -> anyhow::Result<&'a BarrierGroup> {
-    if args.trees.len() == 1 {
-        return input.group();
-    }
-    let id = tree.group;
+) -> anyhow::Result<Cow<'a, BarrierGroup>> {
+    let (name, id) = (&file.name, file.tree.group);
     if before.iter().any(|other| other.group == id) {
         return Err(Failure::Usage(format!(
             "{name}: another of the trees is of group {}, too; name one tree for each group",
@@ -127,21 +123,22 @@ fn group<'a>(
         ))
         .into());
     }
+    if let Some(group) = input.group_of(file)? {
+        return Ok(Cow::Owned(group));
+    }
+    if args.trees.len() == 1 {
+        return input.group().map(Cow::Borrowed);
+    }
     let group = input.groups()?.iter().find(|group| group.id() == id);
-    group.ok_or_else(|| {
+    group.map(Cow::Borrowed).ok_or_else(|| {
         let problem = format!("{name}: it is of group {}, which {} does not have", id.0, input.name);
         Failure::Usage(problem).into()
     })
 }
 
-fn print_broken(
-    args: &Args,
-    name: &str,
-    text: &str,
-    tree: &Tree,
-    broken: &Broken,
-) -> anyhow::Result<ExitCode> {
-    let place = tree.locate(text, broken.place, broken.to_string());
+fn print_broken(args: &Args, file: &TreeFile, broken: &Broken) -> anyhow::Result<ExitCode> {
+    let name = &file.name;
+    let place = file.tree.locate(&file.text, broken.place, broken.to_string());
     if args.json {
         let verdict = json!({
             "sound": false, "rule": broken.rule.to_string(), "what": broken.what, "file": name,

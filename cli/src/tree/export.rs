@@ -6,7 +6,7 @@ use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::check::{Rules, check};
-use unisono_btin::{ReductionOperator, Tree, export};
+use unisono_btin::{ReductionOperator, export};
 
 /// Write barrier registers as table entries for P4 switches, or as elements of a BPF map
 ///
@@ -31,7 +31,7 @@ barrier.distribution is for releases: its action replicate(multicast_group) copi
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
-    /// The registers: a file of the format btin-tree-1
+    /// The registers: a file of the format btin-tree-1. If the plan was made with --members, it names them
     #[arg(value_name = "TREE")]
     tree: PathBuf,
     /// What to write
@@ -55,16 +55,21 @@ enum Form {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
-    let (name, text) = args.source.reading.text(&args.tree)?;
-    let tree = Tree::from_json(&text).map_err(|error| input::error_at(&name, &error))?;
-    let checked = check(&input.topology.network, input.group()?, &tree, Rules::Sound);
-    checked
-        .map_err(|broken| input::error_at(&name, &tree.locate(&text, broken.place, broken.to_string())))?;
+    let file = args.source.tree(&args.tree)?;
+    let named = input.group_of(&file)?;
+    let group = match &named {
+        Some(group) => group,
+        None => input.group()?,
+    };
+    let tree = &file.tree;
+    check(&input.topology.network, group, tree, Rules::Sound).map_err(|broken| {
+        input::error_at(&file.name, &tree.locate(&file.text, broken.place, broken.to_string()))
+    })?;
     let turn = args.turn.into();
     let exported = match args.to {
-        Form::P4 => export::p4(&input.topology, &tree, turn),
+        Form::P4 => export::p4(&input.topology, tree, turn),
         Form::Bpf => {
-            unisono_fabric::export::registers(&tree, turn, ReductionOperator::Or).map_err(failure)?
+            unisono_fabric::export::registers(tree, turn, ReductionOperator::Or).map_err(failure)?
         }
     };
     output::answer_to(args.out.as_deref(), &format!("{}\n", serde_json::to_string_pretty(&exported)?))?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use unisono_btin::format::{JsonStep, ReadError};
 use unisono_btin::reach::Components;
 use unisono_btin::read::{self, Assume, Language, ReadReport, VertexRole};
-use unisono_btin::{BarrierGroup, GroupId, NetworkFile, NodeId, host_of_label};
+use unisono_btin::{BarrierGroup, Claims, GroupId, NetworkFile, NodeId, Tree, host_of_label};
 use unisono_linux::read::MACHINE_WRITTEN;
 use unisono_measure::units;
 use unisono_text::counted;
@@ -47,6 +47,16 @@ impl ReadingFlags {
     }
 }
 
+/// A file of the format btin-tree-1.
+pub(crate) struct TreeFile {
+    /// The file's name in messages.
+    pub(crate) name: String,
+    /// The file's text, in which errors are located.
+    pub(crate) text: String,
+    pub(crate) tree: Tree,
+    pub(crate) claims: Claims,
+}
+
 pub(crate) struct Input {
     /// The file's name in messages.
     pub(crate) name: String,
@@ -76,6 +86,16 @@ impl NetworkSource {
         let ReadReport { language, node_places: places, .. } = report;
         Ok(Input { name, text, language, places, topology, group })
     }
+
+    /// Reads a file of registers. The option `--members` overrides the members that the file names.
+    pub(crate) fn tree(&self, path: &Path) -> anyhow::Result<TreeFile> {
+        let (name, text) = self.reading.text(path)?;
+        let (tree, mut claims) = Tree::with_claims(&text).map_err(|error| error_at(&name, &error))?;
+        if self.members.is_some() {
+            claims.members = None;
+        }
+        Ok(TreeFile { name, text, tree, claims })
+    }
 }
 
 impl Input {
@@ -95,6 +115,25 @@ impl Input {
     pub(crate) fn groups(&self) -> anyhow::Result<&[BarrierGroup]> {
         self.topology.groups.iter().try_for_each(|group| self.check_members(group))?;
         Ok(&self.topology.groups)
+    }
+
+    /// Returns the group of a tree whose file names the members; `None` if it names none. Prints a note if
+    /// the network's file has other members for this group.
+    pub(crate) fn group_of(&self, file: &TreeFile) -> anyhow::Result<Option<BarrierGroup>> {
+        let Some(members) = file.claims.members.clone() else { return Ok(None) };
+        let (name, id) = (&file.name, file.tree.group);
+        let group = BarrierGroup::new(&self.topology.network, id, members).map_err(|error| {
+            error_at(name, &ReadError::in_json(&file.text, &[JsonStep::Key("members")], error.to_string()))
+        })?;
+        self.check_members(&group)?;
+        if self.topology.groups.iter().any(|other| other.id() == id && *other != group) {
+            let members = counted(group.members().len(), "member");
+            eprintln!(
+                "unisono: {name}: checked for the {members} that it names; group {} of {} has others",
+                id.0, self.name
+            );
+        }
+        Ok(Some(group))
     }
 
     fn check_members(&self, group: &BarrierGroup) -> anyhow::Result<()> {

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let comparison = SchemeComparison::compute(topology, &planned[0]);
     if args.json {
         eprint!("{notes}");
-        output::answer(&json(topology, &planned[0], &comparison))?;
+        output::answer(&json(args, topology, &planned[0], &comparison))?;
     } else {
         let between = if notes.is_empty() { "" } else { "\n\n" };
         let table = table(topology, group, plan);
@@ -76,10 +76,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(trees.exit_code())
 }
 
-/// Returns the registers in the format of a tree file, with the figures of the table added.
+/// Returns the registers in the format of a tree file, with the figures of the table added, and with the
+/// members if the command named them.
 fn json(
+    args: &Args,
     topology: &NetworkFile,
-    PlannedGroup { plan, chosen, .. }: &PlannedGroup,
+    PlannedGroup { group, plan, chosen, .. }: &PlannedGroup,
     comparison: &SchemeComparison,
 ) -> String {
     let registers = plan.to_json();
@@ -91,6 +93,11 @@ fn json(
         "{}" => String::new(),
         names => format!("\"port_names\":{names},\n"),
     };
+    let mut members = String::new();
+    if args.source.members.is_some() {
+        let numbers: Vec<String> = group.members().iter().map(|node| node.0.to_string()).collect();
+        members = format!("\"members\":[{}],\n", numbers.join(","));
+    }
     let mut how = String::new();
     if let Some((ties, sure)) = chosen.filter(|(ties, sure)| *ties == Ties::Fast || sure.stopped) {
         let ties = if ties == Ties::Fast { "fast" } else { "exact" };
@@ -101,7 +108,7 @@ fn json(
         );
     }
     format!(
-        "{registers},\n{names}\"height\":{},\"edges\":{},\"leaves\":{},{how}\n\"simulated\":{}}}",
+        "{registers},\n{names}{members}\"height\":{},\"edges\":{},\"leaves\":{},{how}\n\"simulated\":{}}}",
         plan.height,
         plan.edges,
         plan.leaves,

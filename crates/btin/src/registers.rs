@@ -87,7 +87,7 @@ pub enum TreeElement {
 }
 
 /// A file's statements about its tree besides the registers; `unisono tree plan --json` writes them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Claims {
     /// The number of links from the root switch to the switch farthest below it.
@@ -95,4 +95,7 @@ pub struct Claims {
     pub edges: Option<u32>,
     /// The number of switches of the tree without children.
     pub leaves: Option<u32>,
+    /// The members of the group, if they were named for the plan (`unisono tree plan --members`) and not by
+    /// the network's file.
+    pub members: Option<Vec<NodeId>>,
 }

@@ -34,18 +34,22 @@ pub enum LimitedBy {
     Ranks(usize),
 }
 
+/// The alternate form (`{:#}`) leaves out which processors or group it is, which can be longer than a line.
 impl fmt::Display for LimitedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LimitedBy::Machine => f.write_str("the machine has no more"),
+            LimitedBy::Affinity(_) if f.alternate() => f.write_str("the affinity allows no more"),
             LimitedBy::Affinity(cpus) => write!(f, "the affinity allows processors {cpus}"),
+            LimitedBy::Cpuset(_) if f.alternate() => f.write_str("the cpuset has no more"),
             LimitedBy::Cpuset(cpus) => write!(f, "the cpuset has processors {cpus}"),
             LimitedBy::Quota(quota) => {
                 // two digits describe a quota; further digits are noise of the division
                 let number = format!("{:.2}", quota.processors());
                 let number = number.trim_end_matches('0').trim_end_matches('.');
+                write!(f, "a quota of {number} holds")?;
                 // the path comes last, because it may be longer than a line
-                write!(f, "a quota of {number} holds in {}", quota.group.display())
+                if f.alternate() { Ok(()) } else { write!(f, " in {}", quota.group.display()) }
             }
             LimitedBy::Partition => f.write_str("this is its part among several programs"),
             LimitedBy::Ranks(count) => write!(f, "{count} ranks share the processors of this host"),
@@ -61,9 +65,11 @@ pub struct Effective {
     pub limited_by: LimitedBy,
 }
 
+/// The alternate form is that of [`LimitedBy`].
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, because {}", counted(self.processors, "processor"), self.limited_by)
+        write!(f, "{}, because ", counted(self.processors, "processor"))?;
+        fmt::Display::fmt(&self.limited_by, f)
     }
 }
 
@@ -134,6 +140,18 @@ mod tests {
             ),
         ] {
             assert_eq!(effective(&limits).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn the_alternate_form_names_the_limit_without_processors_and_group() {
+        for (limits, expected) in [
+            (limits("0-7", None, None), "8 processors, because the machine has no more"),
+            (limits("0,2", None, None), "2 processors, because the affinity allows no more"),
+            (limits("4-7", Some("4-7"), None), "4 processors, because the cpuset has no more"),
+            (limits("0-7", None, Some(100_000)), "1 processor, because a quota of 1 holds"),
+        ] {
+            assert_eq!(format!("{:#}", effective(&limits)), expected);
         }
     }
 

@@ -85,7 +85,12 @@ fn a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_h
         let output = joined(fit(&["--"]).arg(&team), group);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1", "{said}");
-        assert!(said.contains("unisono: 1 processor, because a quota of 1 holds in /"), "{said}");
+        let brief = "unisono: 1 processor, because a quota of 1 holds; set: OMP_NUM_THREADS=1 and ";
+        let line = said.lines().find(|line| line.starts_with(brief)).unwrap_or_else(|| panic!("{said}"));
+        assert!(line.ends_with(" more (--dry-run)") && line.chars().count() <= 100, "{said}");
+        let output = joined(fit(&["--dry-run", "--"]).arg(&team), group);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("1 processor, because a quota of 1 holds in /"), "{said}");
         assert!(said.contains("; set: OMP_NUM_THREADS=1 "), "{said}");
         let output = joined(fit(&["--dry-run", "--json", "--"]).arg(&team), group);
         let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");

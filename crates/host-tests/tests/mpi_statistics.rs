@@ -37,7 +37,7 @@ fn statistics_agree_with_a_program_whose_operations_are_known() -> TestOutcome {
     Ok(())
 }
 
-/// Returns the microseconds that, according to the table, ranks waited, awake or asleep.
+/// Returns the microseconds that, according to the table, ranks waited, spinning or asleep.
 fn waited(said: &str, window: &str, kind: &str) -> f64 {
     let said = numbers(&below(said, window), kind);
     let Some((_, waited)) = said.split_once("waited ") else { return 0.0 };
@@ -47,7 +47,7 @@ fn waited(said: &str, window: &str, kind: &str) -> f64 {
             [("us", 1.0), ("ms", 1e3), ("s", 1e6)].into_iter().find(|(name, _)| unit.starts_with(name))?;
         Some(value.parse::<f64>().ok()? * scale.1)
     };
-    waited.split(" and ").filter_map(micros).sum()
+    waited.split(", ").filter_map(micros).sum()
 }
 
 /// Rank 1 is 50 ms late at each synchronization. At least a fifth of that has to be in the table, because

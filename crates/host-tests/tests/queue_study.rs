@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use unisono_events_client::{Client, Destination, NO_DEADLINE};
-use unisono_host_tests::processes::Killed;
+use unisono_host_tests::processes::{Killed, until};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
 fn runs(directory: &Path) -> Vec<Value> {
@@ -222,7 +222,8 @@ fn a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_di
     assert!(!output.status.success() && said.contains("nobody"), "{said}");
 
     let endless = run("video", "1000000000");
-    std::thread::sleep(Duration::from_millis(300));
+    let mut client = connect(scratch.path());
+    until("its first message", || client.statistics().expect("it answers").classes[0].messages > 5000);
     drop(broker); // kill -9
     let output = endless.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -140,11 +140,10 @@ fn ranks_are_spread_where_there_are_processors_and_left_alone_elsewhere() -> Tes
 
 fn a_signal_reaches_every_rank_and_what_it_started_once() -> TestOutcome {
     // a process that the rank has started gets the signal, too, because it is in the rank's process group
-    let script = "trap 'echo told' TERM; echo $$; (trap 'echo child told; exit 0' TERM; while :; do sleep 0.02; done) & \
+    // it prints the number of the rank, which is $$ in a subshell, too, once both have set their traps
+    let script = "trap 'echo told' TERM; (trap 'echo child told; exit 0' TERM; echo $$; while :; do sleep 0.02; done) & \
         while :; do wait && exit 0; done";
     let (mut child, _, output) = start(&["--grace", "20s"], script, 2);
-    // gives the grandchildren time to set their traps
-    std::thread::sleep(Duration::from_millis(300));
     send(child.id() as i32, Signal::Terminate);
     let said: Vec<String> = output.lines().map_while(Result::ok).collect();
     assert_eq!(said.iter().filter(|line| *line == "told").count(), 2, "{said:?}");

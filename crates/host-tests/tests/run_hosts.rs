@@ -283,7 +283,10 @@ fn a_port_in_use_is_named_with_the_remedy() -> TestOutcome {
     ]);
     holder.env("UNISONO_JOB", "00112233445566778899aabbccddeeff").stdout(Stdio::null()).stderr(Stdio::null());
     let mut holder = holder.spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(700));
+    // port 7117 among the sockets that listen (state 0A) in the namespace of this process
+    let sockets = format!("/proc/{}/net/tcp", holder.id());
+    let listens = |table: String| table.contains(":1BCD 00000000:0000 0A");
+    until("it has the port", || fs::read_to_string(&sockets).is_ok_and(listens));
     let output = across(&hosts, 1, &["--port", "7117", heat.to_str().expect("letters")]).output();
     holder.kill().expect("it still waits");
     holder.wait().expect("it ends");

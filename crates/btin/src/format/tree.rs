@@ -9,9 +9,10 @@
 //! and that `parent` are null if the root switch has no members and messages turn around in it. `group` is
 //! the number of the group; the default is 0. A plan adds `in_memory` (`{"4":12}`: the register of switch 4
 //! is in the memory of node 12). The reader ignores it, because set-up computes it again. `unisono tree plan`
-//! also writes `height`, `edges` and `leaves` ([`Claims`]) for a check to compare with the tree, and more
-//! keys (`simulated`, `port_names`, ...) that the reader ignores. Reading checks only the form;
-//! [`crate::check`] checks whether the registers are a barrier tree of a network.
+//! also writes `height`, `edges` and `leaves` ([`Claims`]) for a check to compare with the tree, `members`
+//! (`[0,3]`, numbers of nodes) if they were named for the plan and not by the network's file, and more keys
+//! (`simulated`, `port_names`, ...) that the reader ignores. Reading checks only the form; [`crate::check`]
+//! checks whether the registers are a barrier tree of a network.
 
 use super::{JsonStep, ReadError};
 use crate::{Claims, GroupId, NodeId, Port, Register, SwitchId, Tree, TreeElement, TreePlan};
@@ -63,7 +64,8 @@ impl Tree {
             registers,
         };
         let (height, edges, leaves) = (document.height, document.edges, document.leaves);
-        Ok((tree, Claims { height, edges, leaves }))
+        let members = document.members.map(|members| members.into_iter().map(NodeId).collect());
+        Ok((tree, Claims { height, edges, leaves, members }))
     }
 
     /// Makes an error at an element of the tree, with the element's position in the text from which the tree
@@ -150,6 +152,7 @@ struct TreeDocument {
     height: Option<u32>,
     edges: Option<u32>,
     leaves: Option<u32>,
+    members: Option<Vec<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -232,6 +235,16 @@ mod tests {
                 "{key}"
             );
         }
+    }
+
+    #[test]
+    fn the_members_that_a_file_names_are_read_beside_its_tree() {
+        let named = SMALL.replace("\"registers\"", "\"members\":[2,7],\n\"registers\"");
+        let (tree, claims) = Tree::with_claims(&named).expect("it is right");
+        assert_eq!(claims.members, Some(vec![NodeId(2), NodeId(7)]));
+        assert_eq!(Tree::with_claims(SMALL), Ok((tree, Claims::default())));
+        let wrong = named.replace("[2,7]", "[2,-7]");
+        assert!(refused(&wrong).starts_with("2:15: invalid value: integer `-7`"), "{}", refused(&wrong));
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub(super) fn jit(host: &ProbedHost) -> TrialFinding {
         // only the first network namespace shows the file (Documentation/admin-guide/sysctl/net.rst)
         None => TrialFinding::undecided(
             "/proc/sys/net/core/bpf_jit_enable cannot be read: not in this network namespace, or not built in",
-            "look again outside the container; nothing in this version uses it",
+            "look again outside the container; without a compiler the kernel interprets BPF programs",
         ),
     }
 }

@@ -167,12 +167,15 @@ fn kinds<const N: usize>(
     }
 }
 
+const TUN_REMEDY: &str = "run as root: unisono queue apply --backend interposed needs it";
+
 /// Opens `/dev/net/tun` and, in a namespace of its own, makes a device that ends with the descriptor.
 pub(super) fn tun(host: &ProbedHost) -> TrialFinding {
     if !host.exists("dev/net/tun") {
         return TrialFinding::missing(
             "/dev/net/tun does not exist",
-            "modprobe tun as root, or mkdir -p /dev/net && mknod /dev/net/tun c 10 200; nothing in this version uses it",
+            "modprobe tun as root, or mkdir -p /dev/net && mknod /dev/net/tun c 10 200: \
+             unisono queue apply --backend interposed needs it",
         );
     }
     if Modules::read(host).would_be_loaded("tun") {
@@ -203,16 +206,13 @@ pub(super) fn tun(host: &ProbedHost) -> TrialFinding {
                 "/dev/net/tun opens, but there is no network namespace to try it in: {}",
                 words(-refused)
             ),
-            "run as root; nothing in this version uses it",
+            TUN_REMEDY,
         ),
         Ok([0, errno]) => TrialFinding::missing(
             format!("/dev/net/tun opens, but no device can be made: {}", words(errno)),
-            "run as root; nothing in this version uses it",
+            TUN_REMEDY,
         ),
-        Ok([errno, _]) => TrialFinding::missing(
-            format!("/dev/net/tun: {}", words(errno)),
-            "run as root; nothing in this version uses it",
-        ),
+        Ok([errno, _]) => TrialFinding::missing(format!("/dev/net/tun: {}", words(errno)), TUN_REMEDY),
         Err(error) => TrialFinding::unknown(format!("it could not be tried: {error}")),
     }
 }
@@ -220,12 +220,13 @@ pub(super) fn tun(host: &ProbedHost) -> TrialFinding {
 pub(super) fn af_xdp(_: &ProbedHost) -> TrialFinding {
     match errno(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)) {
         0 => TrialFinding::found("a socket can be made"),
-        libc::EPERM => {
-            TrialFinding::missing("it needs CAP_NET_RAW", "run as root; nothing in this version uses it")
-        }
+        libc::EPERM => TrialFinding::missing(
+            "it needs CAP_NET_RAW",
+            "run as root: unisono queue apply --way af-xdp needs it",
+        ),
         errno => TrialFinding::missing(
             format!("socket: {}", words(errno)),
-            "use a kernel with CONFIG_XDP_SOCKETS; nothing in this version uses it",
+            "use a kernel with CONFIG_XDP_SOCKETS, which unisono queue apply --way af-xdp needs",
         ),
     }
 }
@@ -327,6 +328,7 @@ mod tests {
     #[test]
     fn a_host_without_the_tun_device_says_how_to_make_it() {
         let root = FakeRoot::with("no-tun", &[]);
-        assert!(tun(&root.0).remedy.expect("a remedy").contains("mknod"));
+        let remedy = tun(&root.0).remedy.expect("a remedy");
+        assert!(remedy.contains("mknod") && remedy.contains("queue apply --backend interposed"), "{remedy}");
     }
 }

@@ -224,7 +224,7 @@ fn synchronizations(f: &mut fmt::Formatter<'_>, row: &StatsRow) -> fmt::Result {
     for (kind, stats) in kinds.into_iter().filter(|(_, stats)| stats.epochs + stats.operations > 0) {
         let (spun, blocked) = (time(stats.spun), time(stats.blocked));
         let epochs = stats.epochs;
-        writeln!(f, "  {kind:7} {epochs:>20} epochs, waited {spun} awake and {blocked} asleep")?;
+        writeln!(f, "  {kind:7} {epochs:>20} epochs, waited {spun} spinning, {blocked} asleep")?;
     }
     Ok(())
 }
@@ -269,7 +269,7 @@ mod tests {
              ghosts\n\
              \x20 put                     1200   9.6 kB                   -                   -\n\
              \x20 get                                 -          7   2.5 MB                   -\n\
-             \x20 fence                      2 epochs, waited 1.2 ms awake and 0.0 us asleep\n"
+             \x20 fence                      2 epochs, waited 1.2 ms spinning, 0.0 us asleep\n"
         );
         assert_eq!(StatsTable::for_own_rank().to_string(), "windows of 1 rank: none\n");
     }

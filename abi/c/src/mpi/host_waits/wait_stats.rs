@@ -306,12 +306,13 @@ impl fmt::Display for JobWaits {
             return writeln!(f, "waits of {of}: none");
         }
         writeln!(f, "waits of {of}")?;
-        let head = ["calls", "waited", "asleep", "crowded", "each", "host's own", "gained"];
+        let head = ["calls", "waited", "asleep", "crowded", "a wait", "MPI's own", "saved"];
         cells(f, "call", head)?;
         let used = || CALLS.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
         for (call, account) in used() {
             row(f, call, account)?;
         }
+        writeln!(f, "  waited includes asleep; MPI's own: a wait that was left to the MPI to compare")?;
         for (call, account) in used() {
             for (left, why) in account.left.into_iter().zip(LEFT_REASONS).filter(|(left, _)| *left > 0) {
                 writeln!(f, "  {call}: {left} left to the MPI: {why}")?;
@@ -393,8 +394,9 @@ mod tests {
         assert_eq!(
             job.to_string(),
             "waits of 2 ranks together\n\
-             \x20 call             calls    waited   asleep crowded     each host's own   gained\n\
+             \x20 call             calls    waited   asleep crowded   a wait  MPI's own    saved\n\
              \x20 MPI_Recv          1003   11.0 ms   0.0 us   100 %   2.0 us     3.0 ms   3.00 s\n\
+             \x20 waited includes asleep; MPI's own: a wait that was left to the MPI to compare\n\
              \x20 MPI_Recv: 6 left to the MPI: before its order of sums was known\n\
              \x20 rank 0 waited 11.0 ms of 1.00 s (1 %); 100 % of its waits crowded\n\
              \x20 rank 1 waited 0.0 us of 1.00 s (0 %); - of its waits crowded\n"
