@@ -23,7 +23,7 @@ use unisono_events_wire::frame::{
     DeliverFlags, DeliverHead, DeliverTimes, Frame, PublishDeadline, PublishHead, PublishOutcome,
 };
 use unisono_events_wire::transport::{SharedPayload, TransportPeer};
-use unisono_events_wire::{Advertisement, InterestSpec, MIN_PERIOD, SubscriptionSpec};
+use unisono_events_wire::{Advertisement, InterestSpec, MIN_PERIOD, RefusalCounts, SubscriptionSpec};
 use unisono_linux::clock::{Duration, Instant};
 
 impl Broker {
@@ -240,6 +240,23 @@ impl Broker {
             Ok(_) => {}
         }
         Ok(self.backpressure(client, supplier, topic_id))
+    }
+
+    /// Counts the events of a topic that the supplier's own library has refused.
+    pub(super) fn count_refused(
+        &mut self,
+        client: ClientId,
+        number: u32,
+        counts: RefusalCounts,
+    ) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        if !matches!(connected.outlets.get(&number), Some(Outlet::Topic { .. })) {
+            return Err(format!("refused events on number {number}, which is no topic"));
+        }
+        let RefusalCounts { deadline, full } = counts.bounded();
+        self.access.add(RefusalKind::Deadline, deadline);
+        self.access.add(RefusalKind::Full, full);
+        Ok(())
     }
 
     pub(super) fn subscribe(
