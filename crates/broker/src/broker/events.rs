@@ -168,7 +168,8 @@ impl Broker {
         head: PublishHead<'_>,
         (payload, shared): (&[u8], Option<SharedPayload>),
     ) -> Result<Received, String> {
-        let ConnectedClient { peer, outlets, .. } = self.clients.get(&client).ok_or("it is gone")?;
+        let ConnectedClient { peer, outlets, grant, .. } = self.clients.get(&client).ok_or("it is gone")?;
+        let is_limited = grant.rate.is_some() || grant.size < usize::MAX;
         let (topic, token) = (head.topic, head.token);
         let same_clock = matches!(peer, TransportPeer::User(_));
         let outlet = outlets.get(&topic).copied();
@@ -179,7 +180,8 @@ impl Broker {
             PublishDeadline::At(_) => return Err("the deadline is a time of the clock of another host than the broker's; give the time that remains instead".to_owned()),
         };
         let length = shared.as_ref().map_or(payload.len(), SharedPayload::length);
-        if let Err(reason) = self.check_event(now, client, length) {
+        let checked = if is_limited { self.check_event(now, client, length) } else { Ok(()) };
+        if let Err(reason) = checked {
             self.access.end_refused();
             match outlet {
                 Outlet::Topic { .. } => {
