@@ -452,12 +452,12 @@ impl Broker {
         consumer: ConsumerId,
         delivered: DeliveredEvent<EventBody>,
     ) {
-        for event in &delivered.with {
+        let DeliveredEvent { event, lateness, retained, with, acknowledgement, repeated, .. } = delivered;
+        for part in with {
             let flags = DeliverFlags { part: true, ..DeliverFlags::default() };
             let head = DeliverHead { flags, ..DeliverHead::default() };
-            self.send_event(now, (client, number, None), event, head);
+            self.send_event(now, (client, number, None), part, head);
         }
-        let DeliveredEvent { event, lateness, retained, acknowledgement, repeated, .. } = delivered;
         let position = event.payload.position;
         let acknowledgement = acknowledgement.map(|number| self.delivered(consumer, position, number));
         let flags = DeliverFlags {
@@ -473,14 +473,14 @@ impl Broker {
             ..DeliverHead::default()
         };
         let counted = self.best_effort.concerns(consumer) && !retained;
-        self.send_event(now, (client, number, counted.then_some(consumer)), &event, head);
+        self.send_event(now, (client, number, counted.then_some(consumer)), event, head);
     }
 
     fn send_event(
         &mut self,
         now: Instant,
         (client, consumer, best_effort): (ClientId, u32, Option<ConsumerId>),
-        event: &Arc<ChannelEvent<EventBody>>,
+        event: Arc<ChannelEvent<EventBody>>,
         head: DeliverHead<'_>,
     ) {
         let Some(mut connected) = self.clients.get(&client) else { return };
@@ -519,7 +519,11 @@ impl Broker {
             bytes.clear();
             head.write(&mut bytes);
         }
-        let body = event.payload.clone();
+        // the last consumer's delivery takes the payload with it, without another reference to its bytes
+        let body = match Arc::try_unwrap(event) {
+            Ok(event) => event.payload,
+            Err(event) => event.payload.clone(),
+        };
         self.tasks.push_back(match route {
             DeliveryRoute::Datagram => Task::Unreliable { client, head: bytes, body },
             DeliveryRoute::Stream | DeliveryRoute::First => {
