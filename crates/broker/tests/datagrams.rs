@@ -371,6 +371,37 @@ fn a_program_whose_cookie_is_of_the_broker_before_is_told_at_once() {
     assert!(network.broker.is_none());
 }
 
+#[test]
+fn a_program_that_was_refused_keeps_the_reason_when_the_broker_knows_the_link_no_more() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let authority = Authority::new(directory.path(), "brokers");
+    let own = authority.certify("broker", &["localhost"]);
+    let client_authority = Some(authority.file.clone());
+    let broker = TlsService { own, client_authority, revocations: None }.read(Uncertified::Refused);
+    let program = TlsClient::read("localhost", &authority.file, None).expect("it was written");
+    let mut network = Network::new(NetworkFaults { lost: 0, doubled: 0, spread: 0, seed: 1 });
+    let link = DatagramLink::connect(network.now, address(BROKER), &program);
+    network.program = Some(link.expect("a name"));
+    network.acceptor = DatagramAcceptor::new(&broker.expect("they are sound"), IDLE).expect("TLS 1.3");
+    // the program's part of the handshake has no certificate
+    while network.broker.as_ref().is_none_or(|broker| broker.end().is_none()) {
+        network.step();
+    }
+    let (now, mut broker) = (network.now, network.broker.take().expect("it has ended"));
+    let program = network.program.as_mut().expect("it is there");
+    let (mut refusal, mut datagram, mut reset) = (Vec::new(), Vec::new(), Vec::new());
+    assert!(broker.next_datagram(now, &mut refusal));
+    drop(broker);
+    // the program has not read the refusal yet
+    program.write(b"hello").expect("it knows of no end");
+    while reset.is_empty() && program.next_datagram(now, &mut datagram) {
+        network.acceptor.handle_datagram(now, address(PROGRAM), &datagram, &mut reset);
+    }
+    assert!(!reset.is_empty(), "the acceptor resets a link that it does not know");
+    [refusal, reset].iter().for_each(|datagram| program.take(now, datagram));
+    assert!(matches!(program.end(), Some(LinkEnd::Refused(_))), "{:?}", program.end());
+}
+
 /// Runs a test with a broker that listens with UDP alone. If `asks` is true, it asks for certificates of the
 /// programs' authority.
 pub(crate) fn with_udp(

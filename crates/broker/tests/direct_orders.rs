@@ -8,7 +8,7 @@ use unisono_events_client::{
 };
 use unisono_events_wire::frame::PublishHead;
 use unisono_events_wire::transport::TransportPeer;
-use unisono_events_wire::{Frame, RingOrder, RingReport};
+use unisono_events_wire::{Frame, MAX_OF_REPORT, RefusalCounts, RingOrder, RingReport};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const SUPPLIER: ClientId = ClientId(1);
@@ -127,6 +127,20 @@ fn a_supplier_hears_of_a_consumer_and_is_recalled_before_the_consumer_is_accepte
     // `OTHER` unsubscribes, and the supplier is introduced anew
     it.hear(OTHER, &Frame::Unsubscribe { number: 8 });
     assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 2)]);
+}
+
+#[test]
+fn refusals_that_a_supplier_reports_are_counted_by_their_reason() {
+    let mut it = Bench::new();
+    for (deadline, full) in [(3, 0), (u64::MAX, 2)] {
+        it.report(SUPPLIER, 7, RingReport::Refused { counts: RefusalCounts { deadline, full } });
+    }
+    let told = it.broker.statistics(Instant::from_nanos(1));
+    assert_eq!((told.refusals["deadline"], told.refusals["full"]), (3 + MAX_OF_REPORT, 2));
+    assert_eq!((told.refused, told.sent_away), (5 + MAX_OF_REPORT, 0));
+    // a number that is no topic of the program
+    it.report(SUPPLIER, 9, RingReport::Refused { counts: RefusalCounts::default() });
+    assert_eq!(it.broker.statistics(Instant::from_nanos(1)).sent_away, 1);
 }
 
 #[test]

@@ -4,7 +4,8 @@
 use crate::common::{Addresses, event, notice, with_broker};
 use std::time::Duration as StdDuration;
 use unisono_events_client::{
-    Advertisement, AgainSpec, Client, ConsumerStatistics, EventDraft, NoticeText, SubscriptionSpec, WhenLate,
+    Advertisement, AgainSpec, Client, ConsumerStatistics, EventDraft, Instant, NoticeText, SubscriptionSpec,
+    WhenLate,
 };
 
 /// A way from the broker or the supplier to a consumer.
@@ -88,6 +89,29 @@ fn an_event_that_becomes_late_on_its_way_is_dropped_or_reported_on_every_transpo
             }
         });
     }
+}
+
+#[test]
+fn an_event_that_is_late_when_it_is_published_is_counted_as_refused_on_every_transport() {
+    with_broker(|at| {
+        for (refused, way) in [2, 4, 6, 8].into_iter().zip(Way::ALL) {
+            // the consumer of the former topic may still be there
+            let (name, direct) = (format!("{way:?}"), way == Way::Ring);
+            let mut consumer = Client::connect_shared(&at.unix).expect("it listens");
+            let spec = SubscriptionSpec { direct, ..SubscriptionSpec::new(&name) };
+            consumer.subscribe(&spec).expect("it fits");
+            let mut supplier = way.connect(at);
+            let topic = supplier.advertise(&Advertisement::new(&name)).expect("a topic");
+            supplier.publish(topic, &EventDraft::new(b"first")).expect("it leaves");
+            assert_eq!(event(&mut consumer).sequence, 1);
+            let past = EventDraft::new(b"late").due_at(Instant::from_nanos(1));
+            supplier.publish(topic, &past).expect("it is refused later");
+            assert!(supplier.try_publish(topic, &past).is_err(), "{way:?}");
+            let told = supplier.statistics().expect("it answers");
+            assert_eq!((told.direct, told.refusals["deadline"]), (u64::from(direct), refused), "{way:?}");
+            assert_eq!(told.refused, refused);
+        }
+    });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use unisono_broker::{Broker, Exposure, Permissions, TlsService, Tokens};
@@ -67,6 +67,13 @@ fn with_tls(broker: Broker, asks: bool, test: impl FnOnce(&Site) + Send + 'stati
         let at = at.try_into().expect("as many as were made");
         test(&Site { brokers, programs, at, directory });
     });
+}
+
+/// Returns the address of a server that is no broker, with an authority that is made in a directory.
+fn place_of(server: &TcpListener, directory: &Path) -> TlsAddress {
+    let authority = Some(Authority::new(directory, "a").file);
+    let address = server.local_addr().expect("it is bound");
+    TlsAddress { host: "localhost".to_owned(), address, authority, own: None, token: None }
 }
 
 fn with_rules(rules: &str, tokens: Option<&str>) -> Broker {
@@ -269,31 +276,16 @@ fn handshakes_that_stop_in_the_middle_delay_nobody_and_take_places() {
 #[test]
 fn a_program_waits_only_so_long_for_the_handshake() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let authority = Authority::new(directory.path(), "a").file;
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let place = TlsAddress {
-        host: "localhost".to_owned(),
-        address: silent.local_addr().expect("bound"),
-        authority: Some(authority),
-        own: None,
-        token: None,
-    };
-    let said = refused(Client::connect_tls(&place));
+    let said = refused(Client::connect_tls(&place_of(&silent, directory.path())));
     assert!(said.contains("no answer to its handshake within 10s"), "{said}");
 }
 
 #[test]
 fn a_program_that_reconnects_tries_again_when_a_broker_ends_in_the_handshake() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let authority = Authority::new(directory.path(), "a").file;
     let ending = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let place = TlsAddress {
-        host: "localhost".to_owned(),
-        address: ending.local_addr().expect("bound"),
-        authority: Some(authority),
-        own: None,
-        token: None,
-    };
+    let place = place_of(&ending, directory.path());
     let server = std::thread::spawn(move || {
         for answer in ["", "", "HTTP/1.1 400 Bad Request\r\n\r\n"] {
             let (mut program, _) = ending.accept().expect("a program");

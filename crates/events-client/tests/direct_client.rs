@@ -19,7 +19,7 @@ use unisono_events_wire::memory::{
     WhenBehind,
 };
 use unisono_events_wire::transport::{FrameTransport, PayloadRef, Taken};
-use unisono_events_wire::{Frame, RingOrder, RingReport};
+use unisono_events_wire::{Frame, RefusalCounts, RingOrder, RingReport};
 use unisono_sync::{SpinBudget, Wait};
 
 fn pair() -> (OwnedFd, OwnedFd) {
@@ -49,11 +49,15 @@ struct Pretender {
 impl Pretender {
     /// Makes a client that supplies topic 1, and the broker's end of its connection.
     fn of_supplier() -> (Self, Client, TopicHandle) {
+        Self::on_terms(WelcomeTerms::default())
+    }
+
+    /// Does the same as [`of_supplier`](Self::of_supplier), with further terms in the answer to the greeting.
+    fn on_terms(terms: WelcomeTerms) -> (Self, Client, TopicHandle) {
         let (ours, theirs) = pair();
         let mut it = Self { transport: MemoryTransport::new(ours, 1 << 20).expect("memory is left") };
         let (largest, path_largest) = (1 << 16, 1 << 10);
-        let terms =
-            WelcomeTerms { version: 1, largest, path_largest, same_clock: true, ..WelcomeTerms::default() };
+        let terms = WelcomeTerms { version: 1, largest, path_largest, same_clock: true, ..terms };
         it.say(&Frame::Welcome(terms));
         it.say(&Frame::Accepted { number: 1 });
         let theirs = Box::new(MemoryTransport::join(theirs, Duration::from_secs(20)).expect("it is there"));
@@ -278,6 +282,31 @@ fn a_supplier_that_waits_for_a_full_ring_keeps_so_many_events_and_then_leaves_th
         supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
         assert_eq!(broker.sent(), [supplies(1), left(64, true), SupplierSaid::Published(b"b".to_vec())]);
         drop(full);
+    });
+}
+
+#[test]
+fn events_that_a_supplier_refuses_itself_are_reported_to_a_broker_that_counts_them() {
+    watchdog::within_a_minute(|| {
+        for refusal_reports in [false, true] {
+            let terms = WelcomeTerms { refusal_reports, ..WelcomeTerms::default() };
+            let (mut broker, mut supplier, topic) = Pretender::on_terms(terms);
+            let _full = broker.introduce(1);
+            for _ in 0..64 {
+                supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
+            }
+            assert_eq!(broker.sent(), [supplies(1)]);
+            for _ in 0..2 {
+                let past = EventDraft::new(b"late").due_at(Instant::from_nanos(1));
+                supplier.publish_buffered(topic, &past).expect("it is refused later");
+            }
+            assert!(broker.sent().is_empty(), "the report waits for the flush");
+            let full = supplier.try_publish(topic, &EventDraft::new(b"b")).expect_err("there is no room");
+            assert!(full.to_string().contains("c1"), "{full}");
+            let counts = RefusalCounts { deadline: 2, full: 1 };
+            let told = SupplierSaid::Report(RingReport::Refused { counts });
+            assert_eq!(broker.sent(), if refusal_reports { vec![told] } else { Vec::new() });
+        }
     });
 }
 

@@ -51,4 +51,8 @@ pub struct WelcomeTerms {
     /// broker does not.
     #[serde(default)]
     pub late_reports: bool,
+    /// Whether the broker takes reports of events that the program's own library has refused. An older broker
+    /// does not.
+    #[serde(default)]
+    pub refusal_reports: bool,
 }

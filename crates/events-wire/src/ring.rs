@@ -58,6 +58,8 @@ pub enum RingReport {
     /// From a consumer: the number of events of a topic that the broker or a ring had delivered, and that the
     /// consumer dropped since its last report because their deadlines had passed on the way.
     DroppedLate { topic: u32, events: u64 },
+    /// From a supplier: the events of its topic that its own library has refused since its last report.
+    Refused { counts: RefusalCounts },
     /// From a consumer: a supplier's ring is unreadable.
     Broken {
         link: u32,
@@ -78,6 +80,16 @@ pub struct DirectCounts {
     pub missed: u64,
 }
 
+/// Counts of the events that a supplier's own library refused, by the reason that the broker would give.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RefusalCounts {
+    /// The deadline had passed.
+    pub deadline: u64,
+    /// The ring was full for a consumer that blocks its suppliers, and the event was not to wait.
+    pub full: u64,
+}
+
 /// The maximum count in a true report: a consumer would reach it if it took 40 million events a second, more
 /// than memory delivers, and reported once in 100 s.
 pub const MAX_OF_REPORT: u64 = 1 << 32;
@@ -91,6 +103,13 @@ impl DirectCounts {
             dropped_late: self.dropped_late.min(MAX_OF_REPORT),
             missed: self.missed.min(MAX_OF_REPORT),
         }
+    }
+}
+
+impl RefusalCounts {
+    /// Returns the counts, each limited to [`MAX_OF_REPORT`].
+    pub fn bounded(self) -> Self {
+        Self { deadline: self.deadline.min(MAX_OF_REPORT), full: self.full.min(MAX_OF_REPORT) }
     }
 }
 

@@ -195,10 +195,13 @@ fn names_misses_refusals_and_groups_are_in_top_and_in_the_metrics() -> TestOutco
     let _two = site.start(&group, "two");
     let _alone = site.start(&["subscribe", "plant/#"], "alone");
     site.says(&["publish", "plant/1", "x"]);
+    // this topic has a ring, at which the supplier's library refuses late events
+    let late = site.run(&["publish", "plant/2", "x", "--count", "3", "--deadline", "0us"]);
+    assert_eq!(late.status.code(), Some(1), "{}", text(&late.stderr));
     let refused = ["subscribe", "jobs", "--period", "1ms", "--due", "1ms", "--execution", "2ms"];
     assert!(site.fails(&refused).contains("would need"), "by how much");
     let table = site.says(&["top", "--once", "--interval", "10ms"]);
-    for word in ["workers x2", "alone", "(admission 1)", "lost", "missed"] {
+    for word in ["workers x2", "alone", "(admission 1, deadline 3)", "lost", "missed"] {
         assert!(table.contains(word), "{word} in\n{table}");
     }
     assert_eq!(table.matches("workers").count(), 1, "{table}");
@@ -211,6 +214,7 @@ fn names_misses_refusals_and_groups_are_in_top_and_in_the_metrics() -> TestOutco
         "unisono_events_matched_total{consumer=\"workers\"} 0",
         "unisono_events_lost_total{consumer=\"(departed)\"} 0",
         "unisono_events_refusals_total{reason=\"admission\"} 1",
+        "unisono_events_refusals_total{reason=\"deadline\"} 3",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }

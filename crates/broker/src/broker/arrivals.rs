@@ -113,6 +113,7 @@ impl Broker {
             reply,
             peer_timeout_ns,
             late_reports: true,
+            refusal_reports: true,
         };
         self.answer(client, &Frame::Welcome(terms));
         Ok(())

@@ -421,6 +421,7 @@ impl Broker {
                     self.channel.count_late(consumer, TopicId(topic), events.min(MAX_OF_REPORT));
                 }
             }
+            RingReport::Refused { counts } => self.count_refused(client, number, counts)?,
             RingReport::Broken { link, taken } => {
                 let reader = self.direct.find(link).and_then(|(_, it)| self.direct.readers.get(&it));
                 if reader.is_some_and(|reader| (reader.client, reader.number) == (client, number)) {

@@ -23,7 +23,7 @@ use unisono_events_wire::frame::{
     DeliverFlags, DeliverHead, DeliverTimes, Frame, PublishDeadline, PublishHead, PublishOutcome,
 };
 use unisono_events_wire::transport::{SharedPayload, TransportPeer};
-use unisono_events_wire::{Advertisement, InterestSpec, MIN_PERIOD, SubscriptionSpec};
+use unisono_events_wire::{Advertisement, InterestSpec, MIN_PERIOD, RefusalCounts, SubscriptionSpec};
 use unisono_linux::clock::{Duration, Instant};
 
 impl Broker {
@@ -168,7 +168,8 @@ impl Broker {
         head: PublishHead<'_>,
         (payload, shared): (&[u8], Option<SharedPayload>),
     ) -> Result<Received, String> {
-        let ConnectedClient { peer, outlets, .. } = self.clients.get(&client).ok_or("it is gone")?;
+        let ConnectedClient { peer, outlets, grant, .. } = self.clients.get(&client).ok_or("it is gone")?;
+        let is_limited = grant.rate.is_some() || grant.size < usize::MAX;
         let (topic, token) = (head.topic, head.token);
         let same_clock = matches!(peer, TransportPeer::User(_));
         let outlet = outlets.get(&topic).copied();
@@ -179,7 +180,8 @@ impl Broker {
             PublishDeadline::At(_) => return Err("the deadline is a time of the clock of another host than the broker's; give the time that remains instead".to_owned()),
         };
         let length = shared.as_ref().map_or(payload.len(), SharedPayload::length);
-        if let Err(reason) = self.check_event(now, client, length) {
+        let checked = if is_limited { self.check_event(now, client, length) } else { Ok(()) };
+        if let Err(reason) = checked {
             self.access.end_refused();
             match outlet {
                 Outlet::Topic { .. } => {
@@ -240,6 +242,23 @@ impl Broker {
             Ok(_) => {}
         }
         Ok(self.backpressure(client, supplier, topic_id))
+    }
+
+    /// Counts the events of a topic that the supplier's own library has refused.
+    pub(super) fn count_refused(
+        &mut self,
+        client: ClientId,
+        number: u32,
+        counts: RefusalCounts,
+    ) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        if !matches!(connected.outlets.get(&number), Some(Outlet::Topic { .. })) {
+            return Err(format!("refused events on number {number}, which is no topic"));
+        }
+        let RefusalCounts { deadline, full } = counts.bounded();
+        self.access.add(RefusalKind::Deadline, deadline);
+        self.access.add(RefusalKind::Full, full);
+        Ok(())
     }
 
     pub(super) fn subscribe(
@@ -433,12 +452,12 @@ impl Broker {
         consumer: ConsumerId,
         delivered: DeliveredEvent<EventBody>,
     ) {
-        for event in &delivered.with {
+        let DeliveredEvent { event, lateness, retained, with, acknowledgement, repeated, .. } = delivered;
+        for part in with {
             let flags = DeliverFlags { part: true, ..DeliverFlags::default() };
             let head = DeliverHead { flags, ..DeliverHead::default() };
-            self.send_event(now, (client, number, None), event, head);
+            self.send_event(now, (client, number, None), part, head);
         }
-        let DeliveredEvent { event, lateness, retained, acknowledgement, repeated, .. } = delivered;
         let position = event.payload.position;
         let acknowledgement = acknowledgement.map(|number| self.delivered(consumer, position, number));
         let flags = DeliverFlags {
@@ -454,14 +473,14 @@ impl Broker {
             ..DeliverHead::default()
         };
         let counted = self.best_effort.concerns(consumer) && !retained;
-        self.send_event(now, (client, number, counted.then_some(consumer)), &event, head);
+        self.send_event(now, (client, number, counted.then_some(consumer)), event, head);
     }
 
     fn send_event(
         &mut self,
         now: Instant,
         (client, consumer, best_effort): (ClientId, u32, Option<ConsumerId>),
-        event: &Arc<ChannelEvent<EventBody>>,
+        event: Arc<ChannelEvent<EventBody>>,
         head: DeliverHead<'_>,
     ) {
         let Some(mut connected) = self.clients.get(&client) else { return };
@@ -500,7 +519,11 @@ impl Broker {
             bytes.clear();
             head.write(&mut bytes);
         }
-        let body = event.payload.clone();
+        // the last consumer's delivery takes the payload with it, without another reference to its bytes
+        let body = match Arc::try_unwrap(event) {
+            Ok(event) => event.payload,
+            Err(event) => event.payload.clone(),
+        };
         self.tasks.push_back(match route {
             DeliveryRoute::Datagram => Task::Unreliable { client, head: bytes, body },
             DeliveryRoute::Stream | DeliveryRoute::First => {

@@ -286,9 +286,9 @@ impl Broker {
     ) -> Received {
         self.run_timers(now);
         self.access.begin_request();
-        let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else {
-            return Received::Done;
-        };
+        let Some(connected) = self.clients.get(&client) else { return Received::Done };
+        let ConnectedClient { greeted, peer, protocol, .. } = *connected;
+        let (is_leased, same_clock) = (connected.lease.is_some(), matches!(peer, TransportPeer::User(_)));
         let is_publication = match protocol {
             ClientProtocol::Mqtt(_) => bytes.first().is_some_and(|first| first >> 4 == 3),
             ClientProtocol::Frames => bytes.first() == Some(&3),
@@ -303,16 +303,12 @@ impl Broker {
                 return Received::Done;
             }
         }
-        let Some(ConnectedClient { greeted, peer, lease, protocol, .. }) = self.clients.get(&client) else {
-            return Received::Done;
-        };
-        if let ClientProtocol::Mqtt(session) = *protocol {
+        if let ClientProtocol::Mqtt(session) = protocol {
             let received = self.mqtt_received(now, client, session, bytes);
             self.find_changed_audiences();
             return received;
         }
-        let (greeted, same_clock) = (*greeted, matches!(peer, TransportPeer::User(_)));
-        if lease.is_some() {
+        if is_leased {
             self.renew(now, client);
         }
         let frame = Frame::read(bytes);

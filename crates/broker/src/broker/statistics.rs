@@ -101,7 +101,7 @@ impl Broker {
             named_bytes: self.channel.named() as u64,
             held_bytes: self.held(),
             sent_away: self.counters.sent_away,
-            refused: refusals.values().sum(),
+            refused: refusals.values().fold(0, |sum: u64, count| sum.saturating_add(*count)),
             refusals,
             audit_lost: self.audit.as_ref().map_or(0, |trail| trail.lost),
             classes: classes.collect(),

@@ -314,8 +314,17 @@ pub(crate) struct AccessControl {
 
 impl AccessControl {
     pub(crate) fn count(&mut self, kind: RefusalKind) {
-        *self.refusals.get_or_insert_with(kind, || 0) += 1;
+        self.add(kind, 1);
         self.has_reason = true;
+    }
+
+    /// Adds refusals that a program reports, which belong to no request. It may report any number, so the sum
+    /// must not overflow.
+    pub(crate) fn add(&mut self, kind: RefusalKind, events: u64) {
+        if events > 0 {
+            let count = self.refusals.get_or_insert_with(kind, || 0);
+            *count = count.saturating_add(events);
+        }
     }
 
     /// Begins a request: reasons that were counted earlier are not its own.

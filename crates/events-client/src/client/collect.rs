@@ -120,21 +120,29 @@ impl Client {
 
     /// Sends a report to the broker. The report may wait for room, and is lost if the connection breaks.
     pub(super) fn report(&mut self, number: u32, report: RingReport) {
+        self.queue_report(number, report);
+        self.send_reports();
+    }
+
+    fn queue_report(&mut self, number: u32, report: RingReport) {
         let mut head = Vec::new();
         Frame::RingReport { number, report }.write(&mut head);
         self.direct.reports.push_back(head);
-        self.send_reports();
     }
 
     /// Sends the reports for which there is room. Returns whether all were sent.
     pub(super) fn send_reports(&mut self) -> bool {
-        while let Some(head) = self.direct.reports.front() {
-            if let Ok(Taken::Full) = self.transport.send(head, PayloadRef::Bytes(&[])) {
-                return false;
+        loop {
+            while let Some(head) = self.direct.reports.front() {
+                if let Ok(Taken::Full) = self.transport.send(head, PayloadRef::Bytes(&[])) {
+                    return false;
+                }
+                self.direct.reports.pop_front();
             }
-            self.direct.reports.pop_front();
+            // while the connection is full, further refusals are added to those that wait
+            let Some((number, counts)) = self.direct.refused.pop_first() else { return true };
+            self.queue_report(number, RingReport::Refused { counts });
         }
-        true
     }
 
     fn count(&mut self, reading: &DirectReading) {

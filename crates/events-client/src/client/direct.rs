@@ -20,7 +20,7 @@ use unisono_eventchannel::{NO_DEADLINE, PublishError};
 use unisono_events_wire::frame::{DeliverHead, DeliverTimes, Frame, PublishFlags, PublishOutcome};
 use unisono_events_wire::transport::FrameTransport;
 use unisono_events_wire::{EventOrder, SubscriptionSpec};
-use unisono_events_wire::{RingOrder, RingReport};
+use unisono_events_wire::{RefusalCounts, RingOrder, RingReport};
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_sync::LentBytes;
 
@@ -49,6 +49,8 @@ pub(super) struct ClientRings {
     /// Reports for the broker for which the connection had no room, the oldest first. A reading leaves at
     /// most two of them, when it ends.
     pub(super) reports: VecDeque<Vec<u8>>,
+    /// The events that this client has refused itself and not yet reported, by topic.
+    pub(super) refused: BTreeMap<u32, RefusalCounts>,
     pub(super) since_frames: u32,
     pub(super) counted_at: Instant,
     /// Whether the descriptor was made ready because a reading stopped early.
@@ -256,8 +258,7 @@ impl Client {
                 .deadline
                 .min(offered.map_or(NO_DEADLINE, |offered| now + Duration::from_nanos(offered)));
             if deadline < now {
-                let error = PublishError::PastDeadline { by: now - deadline };
-                self.refuse(number, token, error.to_string());
+                self.refuse(number, token, &PublishError::PastDeadline { by: now - deadline });
                 return Ok(true);
             }
             let ClientRings { supplies, room, .. } = &mut self.direct;
@@ -286,7 +287,7 @@ impl Client {
                 }
                 Err(NotSupplied::Full(consumer)) if flags.at_once => {
                     let consumer = supply.consumer(consumer).into();
-                    self.refuse(number, token, PublishError::Full { consumer }.to_string());
+                    self.refuse(number, token, &PublishError::Full { consumer });
                     return Ok(true);
                 }
                 Err(NotSupplied::Full(_)) if self.received.len() >= MAX_RECEIVED => {
@@ -318,7 +319,18 @@ impl Client {
         }
     }
 
-    pub(super) fn refuse(&mut self, number: u32, token: u32, reason: String) {
+    /// Refuses an event in place of the broker, and counts it for the next report.
+    pub(super) fn refuse(&mut self, number: u32, token: u32, error: &PublishError) {
+        // an older broker would end the connection at a report, and each broker at one about a closed topic
+        if self.terms.refusal_reports && self.outlets.contains_key(&number) {
+            let counts = self.direct.refused.entry(number).or_default();
+            match error {
+                PublishError::PastDeadline { .. } => counts.deadline += 1,
+                PublishError::Full { .. } => counts.full += 1,
+                _ => {} // only the broker refuses for other reasons
+            }
+        }
+        let reason = error.to_string();
         if token > 0 {
             self.answers.insert((number, token), BrokerAnswer::Rejected(reason));
         } else {

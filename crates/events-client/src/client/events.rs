@@ -328,8 +328,7 @@ impl Client {
                 // a broker with another clock could not distinguish an overdue event from an event that is
                 // due at once
                 if deadline < now {
-                    let error = PublishError::PastDeadline { by: now - deadline };
-                    self.refuse(number, token, error.to_string());
+                    self.refuse(number, token, &PublishError::PastDeadline { by: now - deadline });
                     return Ok(());
                 }
                 PublishDeadline::In(deadline - now)

@@ -310,6 +310,7 @@ impl Client {
 
     fn flush_connected(&mut self) -> Result<(), Error> {
         self.wake_consumers();
+        self.send_reports();
         loop {
             match self.transport.flush() {
                 Ok(Drained::Part) => self.make_room(self.room_until)?,

@@ -132,7 +132,7 @@ impl CorrelatedParts {
         (payload, shared): (&[u8], Option<SharedPayload>),
     ) -> Option<ReceivedEvent> {
         let (deadline, published) = head.times.on_clock(clock::now);
-        let event = ReceivedEvent {
+        let mut event = ReceivedEvent {
             subscription: SubscriptionHandle(head.consumer),
             topic: topics.name(head.topic).map(Arc::clone).unwrap_or_default(),
             topic_number: head.topic,
@@ -156,6 +156,7 @@ impl CorrelatedParts {
             self.0.push(event);
             return None;
         }
-        Some(ReceivedEvent { with: std::mem::take(&mut self.0), ..event })
+        event.with = std::mem::take(&mut self.0);
+        Some(event)
     }
 }

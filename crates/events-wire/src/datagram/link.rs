@@ -187,7 +187,11 @@ impl DatagramLink {
                     self.stream = self.connection.streams().accept(Dir::Bi);
                 }
                 Event::Stream(StreamEvent::Finished { .. }) => self.finished = true,
-                Event::ConnectionLost { reason } => self.end = Some(ended(&reason)),
+                // a broker that has refused a program and forgotten the link resets it, too: the first
+                // reason counts
+                Event::ConnectionLost { reason } => {
+                    self.end.get_or_insert_with(|| ended(&reason));
+                }
                 _ => {}
             }
         }

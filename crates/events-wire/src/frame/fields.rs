@@ -38,9 +38,9 @@ pub fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
 #[inline]
 pub fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
     let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();
-    bytes.extend(short(key.len()));
-    bytes.extend(short(fields.len()));
-    bytes.extend(key.as_bytes());
+    let ([a, b], [c, d]) = (short(key.len()), short(fields.len()));
+    bytes.extend_from_slice(&[a, b, c, d]);
+    bytes.extend_from_slice(key.as_bytes());
     for (name, value) in fields.iter() {
         bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
         bytes.extend(name.as_bytes());

@@ -40,7 +40,9 @@ pub const ALL_TOPICS: u32 = 0;
 pub const MAX_KEY: usize = 1024;
 
 /// Bytes in front of the payload of a delivery, without key and fields.
-pub const DELIVER_HEAD: usize = 52;
+pub const DELIVER_HEAD: usize = DELIVER_FRONT + 4;
+/// Bytes of a delivery in front of the lengths of key and fields.
+const DELIVER_FRONT: usize = 48;
 
 /// A supplier's options for a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -480,11 +482,16 @@ impl PublishHead<'_> {
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let PublishFlags { answer, at_once } = self.flags;
         let flags = byte([self.deadline.is_remaining(), answer, at_once, self.sequence.is_some()]);
-        bytes.extend([kind::PUBLISH, flags, self.criticality, 0]);
-        bytes.extend(self.topic.to_le_bytes());
-        bytes.extend(self.deadline.as_nanos().to_le_bytes());
-        bytes.extend(self.token.to_le_bytes());
-        bytes.extend(self.sequence.map(u64::to_le_bytes).into_iter().flatten());
+        // in one piece: each extension checks the capacity again
+        let mut front = [0; 20];
+        front[..4].copy_from_slice(&[kind::PUBLISH, flags, self.criticality, 0]);
+        front[4..8].copy_from_slice(&self.topic.to_le_bytes());
+        front[8..16].copy_from_slice(&self.deadline.as_nanos().to_le_bytes());
+        front[16..].copy_from_slice(&self.token.to_le_bytes());
+        bytes.extend_from_slice(&front);
+        if let Some(sequence) = self.sequence {
+            bytes.extend_from_slice(&sequence.to_le_bytes());
+        }
         fields::write(bytes, self.key, &self.fields);
     }
 }
@@ -494,14 +501,19 @@ impl DeliverHead<'_> {
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let DeliverFlags { late, retained, part, acknowledge } = self.flags;
         let flags = byte([self.times.is_relative(), late, retained, part, acknowledge]);
-        bytes.extend([kind::DELIVER, flags, self.criticality, self.repeated]);
-        for word in [self.consumer, self.topic, self.supplier] {
-            bytes.extend(word.to_le_bytes());
+        // in one piece, as in a publication
+        let mut front = [0; DELIVER_FRONT];
+        front[..4].copy_from_slice(&[kind::DELIVER, flags, self.criticality, self.repeated]);
+        let words = [self.consumer, self.topic, self.supplier];
+        for (place, word) in front[4..16].chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
         }
         let [first, second] = self.times.as_nanos();
-        for long in [self.sequence, first, second, self.delivery] {
-            bytes.extend(long.to_le_bytes());
+        let longs = [self.sequence, first, second, self.delivery];
+        for (place, long) in front[16..].chunks_exact_mut(8).zip(longs) {
+            place.copy_from_slice(&long.to_le_bytes());
         }
+        bytes.extend_from_slice(&front);
         fields::write(bytes, self.key, &self.fields);
     }
 }
