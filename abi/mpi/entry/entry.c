@@ -12,6 +12,7 @@
 #include "launcher.h"
 #include "slots.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NAME(name) SLOT(".globl", #name)
 #define CALL(name) NAME(MPI_##name) NAME(PMPI_##name)
@@ -122,6 +124,35 @@ static void open_bridge(void)
 	start(&services);
 }
 
+/*
+ * Ends the process if another MPI's launcher started it as one of several ranks: each of them would take
+ * itself for the only one. 'unisono mpi' refuses programs that are linked to their MPI before they start;
+ * this is for programs that load it later, such as Python with mpi4py. The first rank prints the message, and
+ * the others wait, because a launcher may drop it once another rank has failed.
+ */
+static void refuse_other_launcher(void)
+{
+	enum { REPORT_DELAY_US = 300000 };
+	const char *launcher = launchers_mpi(), *own = name_of_abi(served.abi);
+	char words[512];
+
+	if (!launcher || getenv("UNISONO_MPI_SINGLETON") || strcmp(launcher, own) == 0 ||
+	    (served.abi != MPICH_ABI && served.abi != OPEN_MPI_ABI))
+		return;
+	/* the launcher of Open MPI can start the ranks of an MPICH that is linked to PMIx */
+	if (served.abi == MPICH_ABI && dlsym(served.handle, "PMIx_Init"))
+		return;
+	snprintf(words, sizeof words,
+		 "%s has loaded %s, but the mpiexec of %s started it, with which every rank is alone; use the "
+		 "mpiexec of %s, or 'unisono mpi --singleton' if each is to run alone",
+		 program_invocation_short_name, own, launcher, own);
+	say(words, "", "");
+	if (rank_of_launcher() != 0)
+		usleep(REPORT_DELAY_US);
+	nothing_unused();
+	_exit(2);
+}
+
 static bool is_beginning(const char *name)
 {
 	const char *call = name + strcspn(name, "_");
@@ -165,6 +196,7 @@ static void *target(struct slot *slot, void *caller)
 		mpi = mpi_of_caller(caller);
 		if (!served.handle && mpi.handle) {
 			served = mpi;
+			refuse_other_launcher();
 			open_bridge();
 		}
 	}
