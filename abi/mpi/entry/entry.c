@@ -57,6 +57,35 @@ static void *find(const char *name)
 	return found ? found : dlsym(served.handle, name);
 }
 
+/* Finds a function of the host MPI, or one that it calls, as the caller would resolve it without the preload.
+ */
+static void *of_host(const char *name, struct mpi mpi, void *caller)
+{
+	void *found = two_mpis ? NULL : dlsym(RTLD_NEXT, name);
+	void *module = found ? NULL : module_of(caller);
+
+	if (module) {
+		/* a lookup through the main program's handle may find this preload's own function */
+		found = dlsym(module, name);
+		if (found && is_ours(name) && dlsym(RTLD_DEFAULT, name) == found)
+			found = NULL;
+		dlclose(module);
+	}
+	if (!found && mpi.handle)
+		found = dlsym(mpi.handle, name);
+	if (!found) {
+		fprintf(stderr,
+			"unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
+		abort();
+	}
+	return found;
+}
+
+static void *find_for(const char *name, void *caller)
+{
+	return of_host(name, served, caller);
+}
+
 /* Opens a library in the directory of this one. */
 static void *open_beside(const char *stem, const char *more, int mode)
 {
@@ -99,7 +128,7 @@ static bool open_core(void)
 
 static void open_bridge(void)
 {
-	static const struct services services = { find };
+	static const struct services services = { find, find_for };
 	const char *given = getenv("UNISONO_MPI_BRIDGE"); /* compiled by the MPI's own mpicc */
 	bridge_start *start;
 
@@ -143,8 +172,8 @@ static void refuse_other_launcher(void)
 	if (served.abi == MPICH_ABI && dlsym(served.handle, "PMIx_Init"))
 		return;
 	snprintf(words, sizeof words,
-		 "%s has loaded %s, but the mpiexec of %s started it, with which every rank is alone; use the "
-		 "mpiexec of %s, or 'unisono mpi --singleton' if each is to run alone",
+		 "%s has loaded %s, but the mpiexec of %s started it, with which every rank is alone; use "
+		 "the mpiexec of %s, or 'unisono mpi --singleton' if each is to run alone",
 		 program_invocation_short_name, own, launcher, own);
 	say(words, "", "");
 	if (rank_of_launcher() != 0)
@@ -160,34 +189,11 @@ static bool is_beginning(const char *name)
 	return strcmp(call, "_Init") == 0 || strcmp(call, "_Init_thread") == 0;
 }
 
-/* Finds the host MPI's own function, as the caller would resolve it without the preload. */
-static void *of_host(const char *name, struct mpi mpi, void *caller)
-{
-	void *found = two_mpis ? NULL : dlsym(RTLD_NEXT, name);
-	void *module = found ? NULL : module_of(caller);
-
-	if (module) {
-		/* a lookup through the main program's handle may find this preload's own function */
-		found = dlsym(module, name);
-		if (found && is_ours(name) && dlsym(RTLD_DEFAULT, name) == found)
-			found = NULL;
-		dlclose(module);
-	}
-	if (!found && mpi.handle)
-		found = dlsym(mpi.handle, name);
-	if (!found) {
-		fprintf(stderr,
-			"unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
-		abort();
-	}
-	return found;
-}
-
 /* Finds the function for a slot; the caller holds the guard. The slot keeps the function, unless each call
  * of this name has to be resolved anew. */
 static void *target(struct slot *slot, void *caller)
 {
-	const char *call = slot->name + (slot->name[0] == 'P');
+	const char *call = slot->name + (strncmp(slot->name, "PMPI_", 5) == 0);
 	bool beginning = is_beginning(slot->name);
 	struct mpi mpi = served;
 	void *function = NULL;
