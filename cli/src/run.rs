@@ -80,7 +80,7 @@ pub(crate) struct Args {
     /// Time that the other ranks get before SIGTERM, and again before SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     grace: Duration,
-    /// Also start a program that is linked to an MPI, for which each rank is alone
+    /// Also start a program that is linked to an MPI or imports mpi4py: each rank is alone
     #[arg(long)]
     singleton: bool,
     /// Print at the end a table of the operations on the windows of all ranks
@@ -112,12 +112,16 @@ fn refuse_mpi(args: &Args) -> Result<(), Failure> {
             )));
         }
         [program, ..] => {
-            if let Some(mpi) = unisono_mpi_preload::linked_to(program) {
+            let linked = unisono_mpi_preload::linked_to(program)
+                .map(|mpi| format!("is linked to an MPI ({})", mpi.name()));
+            let has_mpi = linked.or_else(|| {
+                unisono_fit::uses_mpi4py(&args.command).then(|| "loads an MPI through mpi4py".to_owned())
+            });
+            if let Some(has_mpi) = has_mpi {
                 return Err(Failure::Usage(format!(
-                    "{program} is linked to an MPI ({}), whose mpiexec starts its ranks: from 'unisono run' every \
-                     rank would be alone; write 'mpiexec -n {ranks} unisono mpi -- {}', or give --singleton if \
+                    "{program} {has_mpi}, whose mpiexec starts its ranks: from 'unisono run' every rank \
+                     would be alone; write 'mpiexec -n {ranks} unisono mpi -- {}', or give --singleton if \
                      each is to run alone",
-                    mpi.name(),
                     words.join(" ")
                 )));
             }

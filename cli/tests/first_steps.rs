@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
 fn unisono(arguments: &[&str]) -> Command {
@@ -184,6 +185,39 @@ fn run_refuses_a_program_that_is_linked_to_an_mpi_unless_its_ranks_may_be_alone(
         code == Some(2) && said.contains("write 'mpiexec -n 2 unisono mpi -- ./program'"),
         "{said}"
     );
+}
+
+/// The Python of this test is a shell script, because only the command's words and the script's text count.
+#[test]
+fn run_refuses_a_python_program_that_imports_mpi4py_unless_its_ranks_may_be_alone() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| std::fs::write(scratch.path().join(name), text).expect("a file");
+    write("ranks.py", "from mpi4py import MPI\n");
+    write("plain.py", "print('no mpi4py')\n");
+    write("python3", "#!/bin/sh\necho started\n");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(scratch.path().join("python3"), mode).expect("a file of ours");
+    let run = |arguments: &[&str]| {
+        let output =
+            unisono(&["run", "-n"]).args(arguments).current_dir(&scratch).output().expect("it starts");
+        let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        (output.status.code(), texts)
+    };
+    for command in [&["./python3", "ranks.py"][..], &["./python3", "-m", "mpi4py", "plain.py"]] {
+        let (code, [printed, said]) = run(&[&["2"][..], command].concat());
+        assert_eq!((code, printed.as_str()), (Some(2), ""), "{said}");
+        let instead = format!("mpiexec -n 2 unisono mpi -- {}", command.join(" "));
+        assert!(said.contains("mpi4py") && said.contains(&instead) && said.contains("--singleton"), "{said}");
+    }
+    for started in [
+        &["2", "--singleton", "./python3", "ranks.py"][..],
+        &["1", "./python3", "ranks.py"],
+        &["2", "./python3", "plain.py"],
+    ] {
+        let (code, [printed, said]) = run(started);
+        assert_eq!((code, said.as_str()), (Some(0), ""), "{started:?}");
+        assert!(printed.starts_with("started\n"), "{printed}");
+    }
 }
 
 /// Runs the program without the library beside it, as `cargo install --path cli` installs it.

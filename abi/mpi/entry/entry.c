@@ -12,6 +12,7 @@
 #include "launcher.h"
 #include "slots.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NAME(name) SLOT(".globl", #name)
 #define CALL(name) NAME(MPI_##name) NAME(PMPI_##name)
@@ -53,6 +55,35 @@ static void *find(const char *name)
 	void *found = dlsym(is_ours(name) ? RTLD_NEXT : RTLD_DEFAULT, name);
 
 	return found ? found : dlsym(served.handle, name);
+}
+
+/* Finds a function of the host MPI, or one that it calls, as the caller would resolve it without the preload.
+ */
+static void *of_host(const char *name, struct mpi mpi, void *caller)
+{
+	void *found = two_mpis ? NULL : dlsym(RTLD_NEXT, name);
+	void *module = found ? NULL : module_of(caller);
+
+	if (module) {
+		/* a lookup through the main program's handle may find this preload's own function */
+		found = dlsym(module, name);
+		if (found && is_ours(name) && dlsym(RTLD_DEFAULT, name) == found)
+			found = NULL;
+		dlclose(module);
+	}
+	if (!found && mpi.handle)
+		found = dlsym(mpi.handle, name);
+	if (!found) {
+		fprintf(stderr,
+			"unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
+		abort();
+	}
+	return found;
+}
+
+static void *find_for(const char *name, void *caller)
+{
+	return of_host(name, served, caller);
 }
 
 /* Opens a library in the directory of this one. */
@@ -97,7 +128,7 @@ static bool open_core(void)
 
 static void open_bridge(void)
 {
-	static const struct services services = { find };
+	static const struct services services = { find, find_for };
 	const char *given = getenv("UNISONO_MPI_BRIDGE"); /* compiled by the MPI's own mpicc */
 	bridge_start *start;
 
@@ -122,6 +153,35 @@ static void open_bridge(void)
 	start(&services);
 }
 
+/*
+ * Ends the process if another MPI's launcher started it as one of several ranks: each of them would take
+ * itself for the only one. 'unisono mpi' refuses programs that are linked to their MPI before they start;
+ * this is for programs that load it later, such as Python with mpi4py. The first rank prints the message, and
+ * the others wait, because a launcher may drop it once another rank has failed.
+ */
+static void refuse_other_launcher(void)
+{
+	enum { REPORT_DELAY_US = 300000 };
+	const char *launcher = launchers_mpi(), *own = name_of_abi(served.abi);
+	char words[512];
+
+	if (!launcher || getenv("UNISONO_MPI_SINGLETON") || strcmp(launcher, own) == 0 ||
+	    (served.abi != MPICH_ABI && served.abi != OPEN_MPI_ABI))
+		return;
+	/* the launcher of Open MPI can start the ranks of an MPICH that is linked to PMIx */
+	if (served.abi == MPICH_ABI && dlsym(served.handle, "PMIx_Init"))
+		return;
+	snprintf(words, sizeof words,
+		 "%s has loaded %s, but the mpiexec of %s started it, with which every rank is alone; use "
+		 "the mpiexec of %s, or 'unisono mpi --singleton' if each is to run alone",
+		 program_invocation_short_name, own, launcher, own);
+	say(words, "", "");
+	if (rank_of_launcher() != 0)
+		usleep(REPORT_DELAY_US);
+	nothing_unused();
+	_exit(2);
+}
+
 static bool is_beginning(const char *name)
 {
 	const char *call = name + strcspn(name, "_");
@@ -129,34 +189,11 @@ static bool is_beginning(const char *name)
 	return strcmp(call, "_Init") == 0 || strcmp(call, "_Init_thread") == 0;
 }
 
-/* Finds the host MPI's own function, as the caller would resolve it without the preload. */
-static void *of_host(const char *name, struct mpi mpi, void *caller)
-{
-	void *found = two_mpis ? NULL : dlsym(RTLD_NEXT, name);
-	void *module = found ? NULL : module_of(caller);
-
-	if (module) {
-		/* a lookup through the main program's handle may find this preload's own function */
-		found = dlsym(module, name);
-		if (found && is_ours(name) && dlsym(RTLD_DEFAULT, name) == found)
-			found = NULL;
-		dlclose(module);
-	}
-	if (!found && mpi.handle)
-		found = dlsym(mpi.handle, name);
-	if (!found) {
-		fprintf(stderr,
-			"unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
-		abort();
-	}
-	return found;
-}
-
 /* Finds the function for a slot; the caller holds the guard. The slot keeps the function, unless each call
  * of this name has to be resolved anew. */
 static void *target(struct slot *slot, void *caller)
 {
-	const char *call = slot->name + (slot->name[0] == 'P');
+	const char *call = slot->name + (strncmp(slot->name, "PMPI_", 5) == 0);
 	bool beginning = is_beginning(slot->name);
 	struct mpi mpi = served;
 	void *function = NULL;
@@ -165,6 +202,7 @@ static void *target(struct slot *slot, void *caller)
 		mpi = mpi_of_caller(caller);
 		if (!served.handle && mpi.handle) {
 			served = mpi;
+			refuse_other_launcher();
 			open_bridge();
 		}
 	}

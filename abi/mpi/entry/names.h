@@ -224,6 +224,11 @@ CALL(Win_unlock)
 CALL(Win_unlock_all)
 CALL(Win_wait)
 
+/* calls of Open MPI itself (store.c) */
+NAME(PMIx_Commit)
+NAME(OPAL_MCA_PMIX3X_PMIx_Commit)
+NAME(OPAL_MCA_PMIX2X_PMIx_Commit)
+
 /* MPICH's Fortran bindings call these functions instead of the C functions */
 NAME(MPII_Keyval_set_proxy)
 NAME(MPII_Win_get_attr)

@@ -156,9 +156,9 @@ void agreement_begin(void)
 	int *absent, count = 0;
 
 	served_world = MPI_COMM_WORLD;
+	published = published && store_published();
 	if (!published)
 		return;
-	store_published();
 	PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
 	PMPI_Comm_size(MPI_COMM_WORLD, &world_size);
 	states = calloc((size_t)world_size, sizeof *states);

@@ -11,6 +11,9 @@ struct services {
 	/* Finds a function or data object of the host MPI, or of a tool that wraps it; NULL if there is
 	 * none. */
 	void *(*find)(const char *name);
+	/* Finds the function that a name means in the code at `caller`, without this preload; ends the
+	 * program if there is none. */
+	void *(*find_for)(const char *name, void *caller);
 };
 
 /* The function of a bridge that the preload calls first, right after opening the bridge. */

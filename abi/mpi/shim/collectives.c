@@ -214,89 +214,6 @@ BOTH(int, Ibarrier, (MPI_Comm comm, MPI_Request *request))
 	{                                                                                                    \
 		return begun(PMPI_##form(__VA_ARGS__, comm, request));                                       \
 	}
-/* A collective that only moves data. */
-#define COLLECTIVE(...) COLLECTIVE_IF(true, __VA_ARGS__)
-
-#define OUT const void *out, int out_count, MPI_Datatype out_type
-#define OUT_BY_RANK const void *out, const int out_counts[], const int out_places[], MPI_Datatype out_type
-#define IN void *in, int in_count, MPI_Datatype in_type
-#define IN_BY_RANK void *in, const int in_counts[], const int in_places[], MPI_Datatype in_type
-#define ALL_BY_RANK(place)                                                                                   \
-	const void *out, const int out_counts[], const place out_places[], const MPI_Datatype out_types[],   \
-		void *in, const int in_counts[], const place in_places[], const MPI_Datatype in_types[]
-
-COLLECTIVE(Bcast, Ibcast, BCAST, (void *buffer, int count, MPI_Datatype type, int root), buffer, count, type,
-	   root)
-COLLECTIVE(Gather, Igather, GATHER, (OUT, IN, int root), out, out_count, out_type, in, in_count, in_type,
-	   root)
-COLLECTIVE(Gatherv, Igatherv, GATHERV, (OUT, IN_BY_RANK, int root), out, out_count, out_type, in, in_counts,
-	   in_places, in_type, root)
-COLLECTIVE(Scatter, Iscatter, SCATTER, (OUT, IN, int root), out, out_count, out_type, in, in_count, in_type,
-	   root)
-COLLECTIVE(Scatterv, Iscatterv, SCATTERV, (OUT_BY_RANK, IN, int root), out, out_counts, out_places, out_type,
-	   in, in_count, in_type, root)
-
-COLLECTIVE(Allgather, Iallgather, ALLGATHER, (OUT, IN), out, out_count, out_type, in, in_count, in_type)
-COLLECTIVE(Allgatherv, Iallgatherv, ALLGATHERV, (OUT, IN_BY_RANK), out, out_count, out_type, in, in_counts,
-	   in_places, in_type)
-COLLECTIVE(Alltoall, Ialltoall, ALLTOALL, (OUT, IN), out, out_count, out_type, in, in_count, in_type)
-COLLECTIVE(Alltoallv, Ialltoallv, ALLTOALLV, (OUT_BY_RANK, IN_BY_RANK), out, out_counts, out_places, out_type,
-	   in, in_counts, in_places, in_type)
-COLLECTIVE(Alltoallw, Ialltoallw, ALLTOALLW, (ALL_BY_RANK(int)), out, out_counts, out_places, out_types, in,
-	   in_counts, in_places, in_types)
-COLLECTIVE(Neighbor_allgather, Ineighbor_allgather, NEIGHBOR_ALLGATHER, (OUT, IN), out, out_count, out_type,
-	   in, in_count, in_type)
-COLLECTIVE(Neighbor_allgatherv, Ineighbor_allgatherv, NEIGHBOR_ALLGATHERV, (OUT, IN_BY_RANK), out, out_count,
-	   out_type, in, in_counts, in_places, in_type)
-COLLECTIVE(Neighbor_alltoall, Ineighbor_alltoall, NEIGHBOR_ALLTOALL, (OUT, IN), out, out_count, out_type, in,
-	   in_count, in_type)
-COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv, NEIGHBOR_ALLTOALLV, (OUT_BY_RANK, IN_BY_RANK), out,
-	   out_counts, out_places, out_type, in, in_counts, in_places, in_type)
-COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw, NEIGHBOR_ALLTOALLW, (ALL_BY_RANK(MPI_Aint)), out,
-	   out_counts, out_places, out_types, in, in_counts, in_places, in_types)
-
-#if MPI_VERSION >= 4
-/* The same with large counts, as mpi4py calls them. */
-#define OUT_C const void *out, MPI_Count out_count, MPI_Datatype out_type
-#define OUT_BY_RANK_C                                                                                        \
-	const void *out, const MPI_Count out_counts[], const MPI_Aint out_places[], MPI_Datatype out_type
-#define IN_C void *in, MPI_Count in_count, MPI_Datatype in_type
-#define IN_BY_RANK_C void *in, const MPI_Count in_counts[], const MPI_Aint in_places[], MPI_Datatype in_type
-#define ALL_BY_RANK_C                                                                                        \
-	const void *out, const MPI_Count out_counts[], const MPI_Aint out_places[],                          \
-		const MPI_Datatype out_types[], void *in, const MPI_Count in_counts[],                       \
-		const MPI_Aint in_places[], const MPI_Datatype in_types[]
-
-COLLECTIVE(Bcast_c, Ibcast_c, BCAST, (void *buffer, MPI_Count count, MPI_Datatype type, int root), buffer,
-	   count, type, root)
-COLLECTIVE(Gather_c, Igather_c, GATHER, (OUT_C, IN_C, int root), out, out_count, out_type, in, in_count,
-	   in_type, root)
-COLLECTIVE(Gatherv_c, Igatherv_c, GATHERV, (OUT_C, IN_BY_RANK_C, int root), out, out_count, out_type, in,
-	   in_counts, in_places, in_type, root)
-COLLECTIVE(Scatter_c, Iscatter_c, SCATTER, (OUT_C, IN_C, int root), out, out_count, out_type, in, in_count,
-	   in_type, root)
-COLLECTIVE(Scatterv_c, Iscatterv_c, SCATTERV, (OUT_BY_RANK_C, IN_C, int root), out, out_counts, out_places,
-	   out_type, in, in_count, in_type, root)
-COLLECTIVE(Allgather_c, Iallgather_c, ALLGATHER, (OUT_C, IN_C), out, out_count, out_type, in, in_count,
-	   in_type)
-COLLECTIVE(Allgatherv_c, Iallgatherv_c, ALLGATHERV, (OUT_C, IN_BY_RANK_C), out, out_count, out_type, in,
-	   in_counts, in_places, in_type)
-COLLECTIVE(Alltoall_c, Ialltoall_c, ALLTOALL, (OUT_C, IN_C), out, out_count, out_type, in, in_count, in_type)
-COLLECTIVE(Alltoallv_c, Ialltoallv_c, ALLTOALLV, (OUT_BY_RANK_C, IN_BY_RANK_C), out, out_counts, out_places,
-	   out_type, in, in_counts, in_places, in_type)
-COLLECTIVE(Alltoallw_c, Ialltoallw_c, ALLTOALLW, (ALL_BY_RANK_C), out, out_counts, out_places, out_types, in,
-	   in_counts, in_places, in_types)
-COLLECTIVE(Neighbor_allgather_c, Ineighbor_allgather_c, NEIGHBOR_ALLGATHER, (OUT_C, IN_C), out, out_count,
-	   out_type, in, in_count, in_type)
-COLLECTIVE(Neighbor_allgatherv_c, Ineighbor_allgatherv_c, NEIGHBOR_ALLGATHERV, (OUT_C, IN_BY_RANK_C), out,
-	   out_count, out_type, in, in_counts, in_places, in_type)
-COLLECTIVE(Neighbor_alltoall_c, Ineighbor_alltoall_c, NEIGHBOR_ALLTOALL, (OUT_C, IN_C), out, out_count,
-	   out_type, in, in_count, in_type)
-COLLECTIVE(Neighbor_alltoallv_c, Ineighbor_alltoallv_c, NEIGHBOR_ALLTOALLV, (OUT_BY_RANK_C, IN_BY_RANK_C),
-	   out, out_counts, out_places, out_type, in, in_counts, in_places, in_type)
-COLLECTIVE(Neighbor_alltoallw_c, Ineighbor_alltoallw_c, NEIGHBOR_ALLTOALLW, (ALL_BY_RANK_C), out, out_counts,
-	   out_places, out_types, in, in_counts, in_places, in_types)
-#endif
 
 enum element { OTHER, INTEGER, FLOAT, DOUBLE };
 
@@ -340,38 +257,43 @@ static bool any_order_will_do(MPI_Datatype type, MPI_Op op)
 	return (is_arithmetic(op) || is_logical(op)) && element_of(type) == INTEGER;
 }
 
-#define REDUCTION(...) COLLECTIVE_IF(any_order_will_do(type, op), __VA_ARGS__)
-#define COUNTED const void *in, void *out, int count, MPI_Datatype type, MPI_Op op
+/* Parameters of the collectives, in the types of COUNT and PLACE. */
+#define OUT const void *out, COUNT out_count, MPI_Datatype out_type
+#define OUT_BY_RANK const void *out, const COUNT out_counts[], const PLACE out_places[], MPI_Datatype out_type
+#define IN void *in, COUNT in_count, MPI_Datatype in_type
+#define IN_BY_RANK void *in, const COUNT in_counts[], const PLACE in_places[], MPI_Datatype in_type
+#define ALL_BY_RANK(place)                                                                                   \
+	const void *out, const COUNT out_counts[], const place out_places[], const MPI_Datatype out_types[], \
+		void *in, const COUNT in_counts[], const place in_places[], const MPI_Datatype in_types[]
+#define COUNTED(count_type) const void *in, void *out, count_type count, MPI_Datatype type, MPI_Op op
 
-REDUCTION(Reduce, Ireduce, REDUCE, (COUNTED, int root), in, out, count, type, op, root)
-REDUCTION(Scan, Iscan, SCAN, (COUNTED), in, out, count, type, op)
-REDUCTION(Exscan, Iexscan, EXSCAN, (COUNTED), in, out, count, type, op)
-REDUCTION(Reduce_scatter_block, Ireduce_scatter_block, REDUCE_SCATTER_BLOCK, (COUNTED), in, out, count, type,
-	  op)
-REDUCTION(Reduce_scatter, Ireduce_scatter, REDUCE_SCATTER,
-	  (const void *in, void *out, const int counts[], MPI_Datatype type, MPI_Op op), in, out, counts,
-	  type, op)
+/* The kinds of entries in the list: a collective that only moves data, and a reduction. */
+#define COLLECTIVE(...) LISTED(true, __VA_ARGS__)
+#define REDUCTION(...) LISTED(any_order_will_do(type, op), __VA_ARGS__)
+
+#define COUNT int
+#define PLACE int
+#define LISTED COLLECTIVE_IF
+#include "collective_calls.h"
 
 #if MPI_VERSION >= 4
-#define COUNTED_C const void *in, void *out, MPI_Count count, MPI_Datatype type, MPI_Op op
-
-REDUCTION(Reduce_c, Ireduce_c, REDUCE, (COUNTED_C, int root), in, out, count, type, op, root)
-REDUCTION(Scan_c, Iscan_c, SCAN, (COUNTED_C), in, out, count, type, op)
-REDUCTION(Exscan_c, Iexscan_c, EXSCAN, (COUNTED_C), in, out, count, type, op)
-REDUCTION(Reduce_scatter_block_c, Ireduce_scatter_block_c, REDUCE_SCATTER_BLOCK, (COUNTED_C), in, out, count,
-	  type, op)
-REDUCTION(Reduce_scatter_c, Ireduce_scatter_c, REDUCE_SCATTER,
-	  (const void *in, void *out, const MPI_Count counts[], MPI_Datatype type, MPI_Op op), in, out,
-	  counts, type, op)
+/* The same with large counts, as mpi4py calls them. */
+#undef COUNT
+#undef PLACE
+#undef LISTED
+#define COUNT MPI_Count
+#define PLACE MPI_Aint
+#define LISTED(served, name, form, ...) COLLECTIVE_IF(served, name##_c, form##_c, __VA_ARGS__)
+#include "collective_calls.h"
 #endif
 
-BOTH(int, Iallreduce, (COUNTED, MPI_Comm comm, MPI_Request *request))
+BOTH(int, Iallreduce, (COUNTED(int), MPI_Comm comm, MPI_Request *request))
 {
 	return begun(PMPI_Iallreduce(in, out, count, type, op, comm, request));
 }
 
 /* Reduces floating-point numbers: in the host's order if that is known, otherwise by the host's own call. */
-static int reduce_floats(struct comm_record *record, COUNTED, enum element element, MPI_Comm comm)
+static int reduce_floats(struct comm_record *record, COUNTED(int), enum element element, MPI_Comm comm)
 {
 	unisono_mpi_left_reason why;
 	const struct order *order;
@@ -392,7 +314,7 @@ static int reduce_floats(struct comm_record *record, COUNTED, enum element eleme
 		    PMPI_Allreduce(in, out, count, type, op, comm));
 }
 
-BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm))
+BOTH(int, Allreduce, (COUNTED(int), MPI_Comm comm))
 {
 	struct polled_request collective = { .completion = { 0 } };
 	struct comm_record *record = count < 1 ? NULL : servable(comm, WAITS_FOR_ALL);
@@ -421,13 +343,13 @@ BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, M
 }
 
 #if MPI_VERSION >= 4
-BOTH(int, Iallreduce_c, (COUNTED_C, MPI_Comm comm, MPI_Request *request))
+BOTH(int, Iallreduce_c, (COUNTED(MPI_Count), MPI_Comm comm, MPI_Request *request))
 {
 	return begun(PMPI_Iallreduce_c(in, out, count, type, op, comm, request));
 }
 
 /* All members give the same count, so that all of them take the same way. */
-BOTH(int, Allreduce_c, (COUNTED_C, MPI_Comm comm))
+BOTH(int, Allreduce_c, (COUNTED(MPI_Count), MPI_Comm comm))
 {
 	if (LIKELY(count == (int)count))
 		return MPI_Allreduce(in, out, (int)count, type, op, comm);

@@ -26,6 +26,11 @@ void *host(const char *name)
 	return function;
 }
 
+void *host_for(const char *name, void *caller)
+{
+	return services->find_for(name, caller);
+}
+
 /* Functions that the shim calls as PMPI_X because it does not define them itself. */
 #define HOST(name) SLOT(".hidden PMPI_" #name "\n.globl", "PMPI_" #name)
 #include "host_functions.h"

@@ -4,5 +4,6 @@
 
 int number_in_environment(const char *name); /* 0 if it is not set */
 int rank_of_launcher(void);
+const char *launchers_mpi(void);
 
 #endif

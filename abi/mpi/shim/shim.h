@@ -84,7 +84,7 @@ bool threads_missing(void);
 bool store_begin(void);
 bool store_is_of_one_host(void);
 bool store_put(const char *key, const char *text);
-void store_published(void);
+bool store_published(void);
 bool store_find(const char *key, int rank, char *text, size_t bytes);
 
 /* agreement.c */
@@ -278,6 +278,8 @@ MPI_Win window_of_number(MPI_Fint number);
 /* host.c: the host's function or datum with a name; host() ends the program if there is none */
 void *host(const char *name);
 void *host_if_any(const char *name);
+/* host.c: the function that a name means in the code at `caller`; ends the program if there is none */
+void *host_for(const char *name, void *caller);
 
 /* host_ranks.c */
 void host_ranks_publish(void);

@@ -3,17 +3,16 @@
  * every look-up finds these entries, because the host MPI's own entries go through the same store and
  * MPI_Init waits for them.
  *
- *	PMIx (Open MPI 4): the library that the MPI itself uses. PMIx counts its beginnings and ends, so the
- *		MPI's own calls find it begun.
+ *	PMIx (Open MPI): the MPI's own connection. In MPI_Init the MPI publishes its entries by PMIx_Commit().
+ *		This call arrives here (entry/names.h), and the rank's text is put before it. A PMIx_Init()
+ *		before the MPI's would not do: Open MPI 5 then makes none, and does not learn its rank.
  *	PMI-1 (the Hydra of MPICH): lines of text on the descriptor PMI_FD. A Hydra answers a second
  *		"cmd=init" like the first (tested: 4.0.2, 5.0.2).
  *
- * Under other launchers, with Open MPI 5, and under a Hydra on several hosts, there is no store.
+ * Under other launchers, and under a Hydra on several hosts, there is no store.
  */
 #include "shim.h"
-#include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,65 +44,82 @@ struct pmix_info {
 enum { PMIX_BOOL = 1, PMIX_STRING = 3, PMIX_GLOBAL = 3 };
 
 static struct pmix_proc pmix_self;
-static void *pmix_library;
+static const char *pmix_key, *pmix_text; /* what this rank publishes */
+/* PMIx_Get() of the MPI's library; NULL: this rank has published nothing */
+static int (*pmix_get)(const struct pmix_proc *, const char *, const struct pmix_info *, size_t,
+		       struct pmix_value **);
 
-/* The PMIx library of the system, if the Open MPI in this process has a plugin for it, as version 4 may have.
- * Another copy of PMIx must not connect to the launcher as well. Version 5 is linked to PMIx; there MPI_Init
- * finds no local rank after an earlier PMIx_Init (5.0.11, from two ranks on), so it has no store. */
-static void *pmix_open(void)
-{
-	static const char *const plugins[] = { "openmpi/mca_pmix_ext3x.so",
-					       "openmpi/lib/openmpi3/mca_pmix_ext3x.so" };
-	char path[PATH_MAX];
-	Dl_info mpi;
-
-	if (host_if_any("PMIx_Init"))
-		return NULL;
-	if (!dladdr(host("PMPI_Init"), &mpi) || !strrchr(mpi.dli_fname, '/'))
-		return NULL;
-	for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++) {
-		snprintf(path, sizeof path, "%.*s/%s", (int)(strrchr(mpi.dli_fname, '/') - mpi.dli_fname),
-			 mpi.dli_fname, plugins[i]);
-		if (access(path, R_OK) == 0)
-			return dlopen("libpmix.so.2", RTLD_LAZY | RTLD_LOCAL);
-	}
-	return NULL;
-}
-
+/* Without Open MPI's default settings an entry may stay at its rank, which would look like a rank that has
+ * published nothing. */
 static bool pmix_begin(void)
 {
-	int (*begin)(struct pmix_proc *, struct pmix_info *, size_t);
+	const char *space = getenv("PMIX_NAMESPACE");
 
-	if (!getenv("PMIX_NAMESPACE") || !(pmix_library = pmix_open()))
+	if (!space || getenv("OMPI_MCA_pmix_base_async_modex") || getenv("OMPI_MCA_pmix_base_collect_data"))
 		return false;
-	begin = (__typeof__(begin))dlsym(pmix_library, "PMIx_Init");
-	if (!begin || begin(&pmix_self, NULL, 0))
-		return false;
+	snprintf(pmix_self.space, sizeof pmix_self.space, "%s", space);
 	store = PMIX;
 	return true;
 }
 
+/* The MPI publishes the text later, in MPI_Init. */
 static bool pmix_put(const char *key, const char *text)
 {
-	struct pmix_value value = { .type = PMIX_STRING, .data.text = text };
-	int (*put)(uint8_t, const char *, struct pmix_value *) =
-		(__typeof__(put))dlsym(pmix_library, "PMIx_Put");
-	int (*commit)(void) = (__typeof__(commit))dlsym(pmix_library, "PMIx_Commit");
+	pmix_key = key;
+	pmix_text = text;
+	return true;
+}
 
-	return put && commit && !put(PMIX_GLOBAL, key, &value) && !commit();
+/* A function of the PMIx that the code at `caller` calls; `prefix` comes before its name there. */
+static void *pmix_function(const char *prefix, const char *name, void *caller)
+{
+	char whole[64];
+
+	snprintf(whole, sizeof whole, "%s%s", prefix, name);
+	return host_for(whole, caller);
+}
+
+/* A call of PMIx_Commit() by the MPI: in MPI_Init, or later when it connects to other jobs. */
+static int pmix_commit(const char *prefix, void *caller)
+{
+	struct pmix_value value = { .type = PMIX_STRING, .data.text = pmix_text };
+	int (*commit)(void) = (__typeof__(commit))pmix_function(prefix, "PMIx_Commit", caller);
+	int (*put)(uint8_t, const char *, struct pmix_value *);
+
+	if (pmix_key && !pmix_get) {
+		put = (__typeof__(put))pmix_function(prefix, "PMIx_Put", caller);
+		if (!put(PMIX_GLOBAL, pmix_key, &value))
+			pmix_get = (__typeof__(pmix_get))pmix_function(prefix, "PMIx_Get", caller);
+	}
+	return commit();
+}
+
+PUBLIC int PMIx_Commit(void)
+{
+	return pmix_commit("", __builtin_return_address(0));
+}
+
+/* Open MPI 4 and 3 that contain a PMIx of their own. */
+PUBLIC int OPAL_MCA_PMIX3X_PMIx_Commit(void)
+{
+	return pmix_commit("OPAL_MCA_PMIX3X_", __builtin_return_address(0));
+}
+
+PUBLIC int OPAL_MCA_PMIX2X_PMIx_Commit(void)
+{
+	return pmix_commit("OPAL_MCA_PMIX2X_", __builtin_return_address(0));
 }
 
 static bool pmix_find(const char *key, int rank, char *text, size_t bytes)
 {
+	/* without this PMIx would wait until the rank publishes such a key */
 	struct pmix_info immediate = { .key = "pmix.immediate",
 				       .value = { .type = PMIX_BOOL, .data.flag = true } };
 	struct pmix_proc proc = pmix_self;
 	struct pmix_value *value = NULL;
-	int (*get)(const struct pmix_proc *, const char *, const struct pmix_info *, size_t,
-		   struct pmix_value **) = (__typeof__(get))dlsym(pmix_library, "PMIx_Get");
 
 	proc.rank = (uint32_t)rank;
-	if (!get || get(&proc, key, &immediate, 1, &value) || !value || value->type != PMIX_STRING)
+	if (!pmix_get || pmix_get(&proc, key, &immediate, 1, &value) || !value || value->type != PMIX_STRING)
 		return false;
 	snprintf(text, bytes, "%s", value->data.text);
 	return true; /* the value is never freed: a few words for each rank */
@@ -210,22 +226,18 @@ bool store_is_of_one_host(void)
 	return store == PMI_1;
 }
 
-/* Publishes a text without spaces under a key; called before MPI_Init. Returns whether the store has it. */
+/* Publishes a text without spaces under a key; called before MPI_Init, at most once with PMIx. Both have to
+ * stay valid. Returns whether the store takes the text. */
 bool store_put(const char *key, const char *text)
 {
 	return store == PMIX ? pmix_put(key, text) : store == PMI_1 && pmi_put(key, text);
 }
 
-/* Called after MPI_Init, when the MPI itself has connected to the store. */
-void store_published(void)
+/* Called after MPI_Init. Returns whether the store has what was put: not if the MPI's PMIx cannot be reached,
+ * because it is bound inside a library of the MPI. */
+bool store_published(void)
 {
-	int (*end)(struct pmix_info *, size_t);
-
-	if (store != PMIX)
-		return;
-	end = (__typeof__(end))dlsym(pmix_library, "PMIx_Finalize");
-	if (end)
-		end(NULL, 0);
+	return store != PMIX || pmix_get;
 }
 
 /* Copies the text that a rank of MPI_COMM_WORLD published under a key; returns whether there is one.

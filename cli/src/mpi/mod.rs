@@ -227,6 +227,9 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     if args.partly {
         command.env("UNISONO_MPI_PARTLY", "1");
     }
+    if args.singleton {
+        command.env("UNISONO_MPI_SINGLETON", "1");
+    }
     if args.spawned {
         command.env("UNISONO_MPI_SPAWNED", "1");
     }

@@ -44,6 +44,7 @@ pub use decide::{HostState, Plan, Setting, decide};
 pub use effective::{Effective, LimitedBy, effective};
 pub use fit_host::{FitHost, FittedProgram};
 pub use lease::ProcessorLease;
+pub use mpi4py::uses_mpi4py;
 pub use partition::{ProcessorPart, partition};
 pub use program_traits::{MpiNames, ProgramTraits};
 pub use ranks::LocalRanks;

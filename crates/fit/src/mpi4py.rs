@@ -1,5 +1,5 @@
 //! Recognizes Python programs that use MPI through mpi4py: `python -m mpi4py a.py`, or a script, a text
-//! behind `-c` or a module in the working directory that has the package's name in its text.
+//! behind `-c` or a module in the working directory with a statement `import mpi4py` or `from mpi4py`.
 //!
 //! Nothing is imported, and no other file is searched. So a program is not recognized if only a module that
 //! it imports uses mpi4py.
@@ -19,7 +19,8 @@ const PACKAGE: &str = "mpi4py";
 const FIRST_LINE_BYTES: u64 = 256;
 
 /// Returns whether a command is a Python program with mpi4py, also behind `env` and the like.
-pub(crate) fn uses_mpi4py(command: &[OsString]) -> bool {
+#[must_use]
+pub fn uses_mpi4py(command: &[OsString]) -> bool {
     uses_mpi4py_in(command, Path::new(""))
 }
 
@@ -29,7 +30,7 @@ fn uses_mpi4py_in(command: &[OsString], directory: &Path) -> bool {
     let name = Path::new(program).file_name().unwrap_or_default();
     if !name.to_string_lossy().starts_with("python") {
         let script = executable(&directory.join(program)).ok().filter(|file| is_python_script(file));
-        return script.is_some_and(|file| names_package(&read_program(&file)));
+        return script.is_some_and(|file| imports_package(&read_program(&file)));
     }
     let mut words = arguments.iter().map(|word| word.to_string_lossy());
     while let Some(word) = words.next() {
@@ -40,7 +41,7 @@ fn uses_mpi4py_in(command: &[OsString], directory: &Path) -> bool {
                 continue;
             }
             Some(letters) => letters,
-            None => return names_package(&read_program(&directory.join(&*word))),
+            None => return imports_package(&read_program(&directory.join(&*word))),
         };
         // letters without a value may stand before one with a value in the same word: `-um solver`
         let with_value = letters.find(|letter: char| "mcWX".contains(letter));
@@ -48,7 +49,7 @@ fn uses_mpi4py_in(command: &[OsString], directory: &Path) -> bool {
         let (option, joined) = letters[at..].split_at(1);
         let value = if joined.is_empty() { words.next() } else { Some(joined.into()) };
         match option {
-            "c" => return value.is_some_and(|text| text.contains(PACKAGE)),
+            "c" => return value.is_some_and(|text| imports_package(text.as_bytes())),
             "m" => return value.is_some_and(|module| module_uses_mpi4py(&module, directory)),
             _ => {}
         }
@@ -64,8 +65,8 @@ fn is_python_script(file: &Path) -> bool {
     read.is_ok() && line.starts_with(b"#!") && String::from_utf8_lossy(line).contains("python")
 }
 
-/// Returns whether a module is of mpi4py, or its file in the directory, or that of a package around it, names
-/// mpi4py.
+/// Returns whether a module is of mpi4py, or its file in the directory, or that of a package around it,
+/// imports mpi4py.
 fn module_uses_mpi4py(module: &str, directory: &Path) -> bool {
     if module.split('.').next() == Some(PACKAGE) {
         return true;
@@ -79,12 +80,19 @@ fn module_uses_mpi4py(module: &str, directory: &Path) -> bool {
         let file = package.join(format!("{part}.py"));
         package.push(part);
         let files = [file, package.join("__init__.py"), package.join("__main__.py")];
-        files.iter().any(|file| names_package(&read_program(file)))
+        files.iter().any(|file| imports_package(&read_program(file)))
     })
 }
 
-fn names_package(text: &[u8]) -> bool {
-    text.windows(PACKAGE.len()).any(|part| part == PACKAGE.as_bytes())
+/// Returns whether a text has a statement that imports mpi4py: on a line of its own, or behind `;` or `:`.
+fn imports_package(text: &[u8]) -> bool {
+    text.split(|byte| b"\n;:".contains(byte)).any(|statement| {
+        let statement = String::from_utf8_lossy(statement.trim_ascii());
+        let mut words = statement.split_whitespace();
+        let is_import = matches!(words.next(), Some("import" | "from"));
+        let module = words.next().and_then(|module| module.split(['.', ',']).next());
+        is_import && module == Some(PACKAGE)
+    })
 }
 
 #[cfg(test)]
@@ -98,7 +106,9 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let files = [
             ("ranks.py", "from mpi4py import MPI\n"),
-            ("alone.py", "pass\n"),
+            ("alone.py", "pass  # no mpi4py\n"),
+            ("nested.py", "def ranks():\n\tfrom  mpi4py  import MPI\n"),
+            ("other.py", "import mpi4pyx, mpi4pyy\n# import mpi4py\nmpi4py = 1\n"),
             ("started.py", "#!/usr/bin/env python3\nimport mpi4py\n"),
             ("shell.sh", "#!/bin/sh\nexec python3 -m mpi4py a.py\n"),
             ("solver/__init__.py", ""),
@@ -117,11 +127,13 @@ mod tests {
             (&["python3", "-m", "mpi4py", "alone.py"][..], true),
             (&["/usr/bin/python3.11", "-u", "-W", "error", "-m", "mpi4py.futures", "alone.py"], true),
             (&["python", "ranks.py", "-m"], true),
+            (&["python", "nested.py"], true),
             (&["python3.12", "-u", "-Xdev", "ranks.py"], true),
             (&["/usr/bin/env", "python3", "ranks.py"], true),
             (&["env", "X=1", "nice", "python3", "ranks.py"], true),
             (&["./started.py"], true),
             (&["python", "-c", "from mpi4py import MPI"], true),
+            (&["python", "-c", "import os; import mpi4py"], true),
             (&["python", "-Bcimport mpi4py"], true),
             (&["python", "-m", "ranks"], true),
             (&["python", "-um", "solver.main", "alone.py"], true),
@@ -131,6 +143,8 @@ mod tests {
             (&["python", "-m", "../ranks"], false),
             (&["python", "-m", "nowhere.ranks"], false),
             (&["python", "alone.py", "mpi4py"], false),
+            (&["python", "other.py"], false),
+            (&["python", "-c", "print('mpi4py')"], false),
             (&["python", "-", "ranks.py"], false),
             (&["python", "-m", "mpi4pyx"], false),
             (&["python", "-m"], false),

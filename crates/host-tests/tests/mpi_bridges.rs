@@ -82,19 +82,22 @@ fn alone(arguments: &[&OsStr]) -> Output {
     command.output().expect("it starts")
 }
 
+/// Compiles a module that is linked to an MPI.
+fn half(mpi: TestedMpi, directory: &Path) -> Result<PathBuf, Skipped> {
+    mpi.present("any.c")?;
+    let (compiler, file) = (format!("mpicc.{}", mpi.name()), source("two_mpis.c"));
+    let arguments = ["-shared".as_ref(), "-fPIC".as_ref(), file.as_os_str()];
+    Ok(compile(directory, compiler, &format!("half-{}.so", mpi.name()), &arguments))
+}
+
 /// A process has two modules, each linked to another MPI: the first is served, and the second works as
 /// without the preload.
 fn a_process_with_two_mpis_says_so_and_runs() -> TestOutcome {
     let directory = tempfile::tempdir().expect("a directory");
-    let half = |mpi: TestedMpi| -> Result<PathBuf, Skipped> {
-        mpi.present("any.c")?;
-        let (compiler, file) = (format!("mpicc.{}", mpi.name()), source("two_mpis.c"));
-        let arguments = ["-shared".as_ref(), "-fPIC".as_ref(), file.as_os_str()];
-        Ok(compile(directory.path(), compiler, &format!("half-{}.so", mpi.name()), &arguments))
-    };
     // MPICH is the first, because Open MPI makes its symbols global, where the other module would find them,
     // also without the preload
-    let (first, second) = (half(TestedMpi::Mpich)?, half(TestedMpi::OpenMpi)?);
+    let (first, second) =
+        (half(TestedMpi::Mpich, directory.path())?, half(TestedMpi::OpenMpi, directory.path())?);
     let main = compile(directory.path(), "cc", "main", &[source("two_mpis_main.c").as_os_str()]);
     let arguments =
         ["--stats".as_ref(), "--".as_ref(), main.as_os_str(), first.as_os_str(), second.as_os_str()];
@@ -103,6 +106,34 @@ fn a_process_with_two_mpis_says_so_and_runs() -> TestOutcome {
     let said = text(&output.stderr);
     assert_eq!(said.matches("unisono: this process has two MPIs").count(), 1, "{said}");
     assert!(said.contains("windows of 1 rank"), "the first is served: {said}");
+    Ok(())
+}
+
+/// The program loads its MPI after it has started, as Python does, so `unisono mpi` cannot refuse it before.
+/// Without the message each rank would be alone in its world.
+fn a_program_that_loads_another_mpi_than_its_launchers_ends_with_a_message() -> TestOutcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    let main = compile(directory.path(), "cc", "main", &[source("two_mpis_main.c").as_os_str()]);
+    for (launcher, loaded) in
+        [(TestedMpi::OpenMpi, TestedMpi::Mpich), (TestedMpi::Mpich, TestedMpi::OpenMpi)]
+    {
+        launcher.present("any.c")?;
+        let half = half(loaded, directory.path())?;
+        let arguments = ["--".as_ref(), main.as_os_str(), half.as_os_str()];
+        let output = launcher.with_preload(2, &arguments).output().expect("mpiexec was found");
+        let said = words(&output);
+        assert!(!output.status.success() && !said.contains("ok two_mpis"), "{said}");
+        let reason = format!("has loaded {}, but the mpiexec of {}", loaded.name(), launcher.name());
+        assert_eq!(said.matches(&reason).count(), 1, "{said}");
+        assert!(said.contains("'unisono mpi --singleton' if each is to run alone"), "{said}");
+    }
+    let half = half(TestedMpi::Mpich, directory.path())?;
+    let alone = ["--singleton".as_ref(), "--".as_ref(), main.as_os_str(), half.as_os_str()];
+    let output = TestedMpi::OpenMpi.with_preload(2, &alone).output().expect("mpiexec was found");
+    verdict("two_mpis", &output).expect("each rank is alone");
+    let own = ["--".as_ref(), main.as_os_str(), half.as_os_str()];
+    let output = TestedMpi::OpenMpi.with_preload(1, &own).output().expect("mpiexec was found");
+    verdict("two_mpis", &output).expect("a single rank is alone under any launcher");
     Ok(())
 }
 
@@ -174,6 +205,7 @@ host_tests![needs Nothing;
     the_bridges_have_the_values_of_debians_headers within 120,
     the_bridges_have_the_values_of_the_headers_from_pypi within 300,
     a_process_with_two_mpis_says_so_and_runs within 120,
+    a_program_that_loads_another_mpi_than_its_launchers_ends_with_a_message within 120,
     an_mpi_that_nobody_knows_runs_unserved_and_is_named within 120,
     no_compiler_is_needed_to_be_served within 120,
     a_bridge_that_mpicc_compiles_serves within 300,

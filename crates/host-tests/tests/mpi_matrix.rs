@@ -78,7 +78,7 @@ fn check_row(label: &str, cells: [&str; 4]) {
 }
 
 /// Compiles a program with an MPI's own compiler, and returns its path.
-fn compiled(place: &MpiEnvironment, file: &str, suffix: &str) -> PathBuf {
+pub(crate) fn compiled(place: &MpiEnvironment, file: &str, suffix: &str) -> PathBuf {
     let driver = if file.ends_with(".cpp") { "mpicxx" } else { "mpicc" };
     let built = place.path(format!("{}{suffix}", file.replace('.', "-")));
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -166,8 +166,13 @@ const PARTS: &[NightlyPart] = &[
     part(
         "mpi-pypi",
         15,
-        &["abi/mpi/", "crates/host-tests/tests/mpi_matrix", "crates/host-tests/tests/mpi_bridges"],
-        host(&["mpi_matrix::", "mpi_bridges::"]),
+        &[
+            "abi/mpi/",
+            "crates/host-tests/tests/mpi_agreement",
+            "crates/host-tests/tests/mpi_matrix",
+            "crates/host-tests/tests/mpi_bridges",
+        ],
+        host(&["mpi_agreement::", "mpi_matrix::", "mpi_bridges::"]),
     ),
     part(
         "queues",

@@ -59,6 +59,22 @@ impl HostMpi {
         }
         (variable("PMI_RANK") || variable("PMI_SIZE") || variable("MPI_LOCALNRANKS")).then_some(Self::Mpich)
     }
+
+    /// Returns the MPI that alone can connect this process with its other ranks: its own `mpiexec` started
+    /// the process as one of several ranks. Slurm's `srun` and the like start ranks of either MPI. Of a
+    /// launcher inside another one's job, the variables of both are set. The rule is that of
+    /// `launchers_mpi()` in `abi/mpi/shim/launcher.c`.
+    fn of_launcher_alone(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let several =
+            |name| variable(name).and_then(|ranks| ranks.parse::<u32>().ok()).is_some_and(|ranks| ranks > 1);
+        let any = |names: &[&str]| names.iter().any(|name| variable(name).is_some());
+        if several("OMPI_COMM_WORLD_SIZE") && !any(&["PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"]) {
+            return Some(Self::OpenMpi);
+        }
+        // only Hydra, the mpiexec of MPICH and its relatives, sets MPI_LOCALNRANKS
+        let by_hydra = several("PMI_SIZE") && any(&["MPI_LOCALNRANKS"]);
+        (by_hydra && !any(&["OMPI_COMM_WORLD_SIZE", "PMIX_RANK"])).then_some(Self::Mpich)
+    }
 }
 
 /// Why a program cannot start with the preload.
@@ -166,9 +182,10 @@ pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
 
 /// Returns the MPI whose launcher started this process, if that is another MPI than the program's, `mpi`. In
 /// such a job each rank would take itself for the only rank. Returns `None` for the standard ABI, because the
-/// library of any MPI may serve the program.
+/// library of any MPI may serve the program, and if it is not certain that the ranks cannot meet. The preload
+/// checks programs that load their MPI later (`entry/entry.c`).
 pub fn other_launcher(mpi: HostMpi) -> Option<HostMpi> {
-    HostMpi::of_launcher(|name| env::var_os(name).is_some())
+    HostMpi::of_launcher_alone(|name| env::var(name).ok())
         .filter(|launcher| *launcher != mpi && mpi != HostMpi::Standard)
 }
 
@@ -209,6 +226,29 @@ mod tests {
         assert_eq!(HostMpi::of_launcher(|name| name == "OMPI_COMM_WORLD_SIZE"), Some(HostMpi::OpenMpi));
         assert_eq!(HostMpi::of_launcher(|name| name == "PMI_RANK"), Some(HostMpi::Mpich));
         assert_eq!(HostMpi::of_launcher(|_| false), None);
+    }
+
+    #[test]
+    fn a_launcher_belongs_to_one_mpi_if_no_other_can_have_started_the_ranks() {
+        let open_mpi = ("OMPI_COMM_WORLD_SIZE", "2");
+        let hydra = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "1")];
+        let nested: Vec<_> = hydra.into_iter().chain([open_mpi]).collect();
+        for (variables, expected) in [
+            (&[open_mpi, ("PMIX_RANK", "0")][..], Some(HostMpi::OpenMpi)),
+            (&hydra, Some(HostMpi::Mpich)),
+            (&nested[..], None),
+            (&[("OMPI_COMM_WORLD_SIZE", "1")], None),
+            (&[("PMI_SIZE", "1"), ("MPI_LOCALNRANKS", "1")], None),
+            // srun by PMI-2 and by PMIx
+            (&[("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("SLURM_PROCID", "0")], None),
+            (&[("PMIX_RANK", "0"), ("SLURM_PROCID", "0")], None),
+            (&[], None),
+        ] {
+            let found = HostMpi::of_launcher_alone(|name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            });
+            assert_eq!(found, expected, "{variables:?}");
+        }
     }
 
     #[test]
