@@ -207,7 +207,10 @@ fn run_refuses_a_python_program_that_imports_mpi4py_unless_its_ranks_may_be_alon
         let (code, [printed, said]) = run(&[&["2"][..], command].concat());
         assert_eq!((code, printed.as_str()), (Some(2), ""), "{said}");
         let instead = format!("mpiexec -n 2 unisono mpi -- {}", command.join(" "));
-        assert!(said.contains("mpi4py") && said.contains(&instead) && said.contains("--singleton"), "{said}");
+        assert!(
+            said.contains("mpi4py") && said.contains(&instead) && said.contains("--singleton"),
+            "{said}"
+        );
     }
     for started in [
         &["2", "--singleton", "./python3", "ranks.py"][..],

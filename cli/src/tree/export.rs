@@ -68,9 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let turn = args.turn.into();
     let exported = match args.to {
         Form::P4 => export::p4(&input.topology, tree, turn),
-        Form::Bpf => {
-            unisono_fabric::export::registers(tree, turn, ReductionOperator::Or).map_err(failure)?
-        }
+        Form::Bpf => unisono_fabric::export::registers(tree, turn, ReductionOperator::Or).map_err(failure)?,
     };
     output::answer_to(args.out.as_deref(), &format!("{}\n", serde_json::to_string_pretty(&exported)?))?;
     Ok(ExitCode::SUCCESS)

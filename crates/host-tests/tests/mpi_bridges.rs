@@ -114,8 +114,7 @@ fn a_process_with_two_mpis_says_so_and_runs() -> TestOutcome {
 fn a_program_that_loads_another_mpi_than_its_launchers_ends_with_a_message() -> TestOutcome {
     let directory = tempfile::tempdir().expect("a directory");
     let main = compile(directory.path(), "cc", "main", &[source("two_mpis_main.c").as_os_str()]);
-    for (launcher, loaded) in
-        [(TestedMpi::OpenMpi, TestedMpi::Mpich), (TestedMpi::Mpich, TestedMpi::OpenMpi)]
+    for (launcher, loaded) in [(TestedMpi::OpenMpi, TestedMpi::Mpich), (TestedMpi::Mpich, TestedMpi::OpenMpi)]
     {
         launcher.present("any.c")?;
         let half = half(loaded, directory.path())?;

@@ -223,7 +223,9 @@ fn a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_di
 
     let endless = run("video", "1000000000");
     let mut client = connect(scratch.path());
-    until("its first message", || client.statistics().expect("it answers").classes[0].messages > 5000);
+    until("its first message", || {
+        client.statistics().expect("it answers").classes[0].messages > 5000
+    });
     drop(broker); // kill -9
     let output = endless.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -329,6 +329,9 @@ mod tests {
     fn a_host_without_the_tun_device_says_how_to_make_it() {
         let root = FakeRoot::with("no-tun", &[]);
         let remedy = tun(&root.0).remedy.expect("a remedy");
-        assert!(remedy.contains("mknod") && remedy.contains("queue apply --backend interposed"), "{remedy}");
+        assert!(
+            remedy.contains("mknod") && remedy.contains("queue apply --backend interposed"),
+            "{remedy}"
+        );
     }
 }
