@@ -7,6 +7,7 @@ use crate::summary::StepSummary;
 use crate::test_output;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 use unisono_host_tests::program::{self, HOST_TESTS, cargo, target, workspace};
 
 /// Runs the tests that this machine can run in minutes. Returns whether all passed.
@@ -17,7 +18,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     // features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], &[], |command| {
-            command.env(PROPERTY_CASES, "64");
+            command.env(PROPERTY_CASES, "64").env(TEST_THREADS, test_threads());
         })
     });
     summary.step("host tests", || host_tests(&[], |_| ()));
@@ -43,6 +44,14 @@ pub(crate) fn model(name: &str) -> StepVerdict {
     tests(&["--release", "--package", &package, "--test", "loom"], &[], |command| {
         command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     })
+}
+
+/// The variable with the number of tests at the same time in a test program (libtest).
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
+/// Returns two tests at the same time for each processor, because many tests wait for a timer or a peer.
+fn test_threads() -> String {
+    (2 * thread::available_parallelism().map_or(1, usize::from)).to_string()
 }
 
 /// The variable with the number of cases of each property test that sets no number itself (proptest).

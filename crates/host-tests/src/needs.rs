@@ -12,8 +12,12 @@ use std::collections::VecDeque;
 pub enum Needs {
     /// Nothing but a share of the processors.
     Nothing,
-    /// The journals and the lock of `unisono queue` in `/run/unisono/queue`.
+    /// The journals and the lock of `unisono queue` in `/run/unisono/queue`, and the control groups that it
+    /// makes.
     Queues,
+    /// The journals and the lock of `unisono queue`, but no control groups of its own: the test gets an empty
+    /// `/run/unisono` in a mount namespace, so that it may run beside other tests.
+    OwnQueues,
     /// The records of `unisono tree deploy` in `/run/unisono/tree`, because `tree undeploy` ends every
     /// deployment.
     Switches,
@@ -24,7 +28,8 @@ pub enum Needs {
 impl Needs {
     /// Returns whether a test with these needs may start beside a test with the `other` needs.
     fn may_run_beside(self, other: Self) -> bool {
-        self != Self::Machine && other != Self::Machine && (self != other || self == Self::Nothing)
+        let may_run_beside_itself = matches!(self, Self::Nothing | Self::OwnQueues);
+        self != Self::Machine && other != Self::Machine && (self != other || may_run_beside_itself)
     }
 }
 
@@ -44,7 +49,7 @@ impl<T> TestQueue<T> {
         let mut waiting: Vec<_> = tests.into_iter().collect();
         waiting.sort_by_key(|(needs, _)| match needs {
             Needs::Queues | Needs::Switches => 0,
-            Needs::Nothing => 1,
+            Needs::Nothing | Needs::OwnQueues => 1,
             Needs::Machine => 2,
         });
         Self { waiting: waiting.into(), running: Vec::new(), max_running: max_running.max(1) }
@@ -78,7 +83,7 @@ impl<T> TestQueue<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Needs::{Machine, Nothing, Queues, Switches};
+    use super::Needs::{Machine, Nothing, OwnQueues, Queues, Switches};
     use super::*;
 
     /// Starts all tests that may start, then ends the first of the running tests, until all have run.
@@ -103,6 +108,11 @@ mod tests {
     fn tests_of_the_same_state_follow_each_other_and_are_overtaken() {
         let rounds = rounds(&[Queues, Queues, Switches, Nothing], 3);
         assert_eq!(rounds, [vec![0, 2, 3], vec![2, 3, 1], vec![3, 1], vec![1]]);
+    }
+
+    #[test]
+    fn tests_with_a_state_of_their_own_run_beside_each_other() {
+        assert_eq!(rounds(&[OwnQueues, OwnQueues, Queues], 3), [vec![2, 0, 1], vec![0, 1], vec![1]]);
     }
 
     #[test]

@@ -8,12 +8,15 @@
 //! output: with a line that has the verdict, and then the test's output.
 
 use crate::groups;
+use crate::needs::Needs;
+use crate::require;
 use crate::test::{Skipped, Test};
 use crate::watchdog::{self, Ended};
 use std::any::Any;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use unisono_linux::interrupt;
@@ -115,18 +118,43 @@ fn print_and_exit(text: &str, code: u8) -> ExitCode {
 }
 
 fn supervise(name: &str, test: &Test) -> ExitCode {
-    let watched = watchdog::adopt_orphans().and_then(|()| run_watched(name, test.deadline()));
+    let watched = watchdog::adopt_orphans().and_then(|()| run_watched(name, test));
     let (verdict, printed) = watched.unwrap_or_else(|error| {
         (TestVerdict::Failed(format!("it could not be started: {error}")), String::new())
     });
     print_and_exit(&verdict.write(&printed), 0)
 }
 
+/// Starts a program with an empty `/run/unisono` that no other process sees. Each step replaces the process,
+/// so its number stays. `slave`: namespaces of network that others make later are seen here, but not the
+/// reverse.
+const WITH_OWN_STATE: [&str; 6] = [
+    "unshare",
+    "--mount",
+    "--propagation=slave",
+    "sh",
+    "-c",
+    "mkdir -p /run/unisono && mount -t tmpfs -o mode=755 tmpfs /run/unisono && exec \"$0\" \"$@\"",
+];
+
+/// Returns the command of a program with what the needs of a test say. Only root can mount; tests of queues
+/// skip themselves without root.
+fn with_needs(needs: Needs, program: &Path) -> Command {
+    if needs != Needs::OwnQueues || require::root().is_err() {
+        return Command::new(program);
+    }
+    let [first, rest @ ..] = WITH_OWN_STATE;
+    let mut command = Command::new(first);
+    command.args(rest).arg(program);
+    command
+}
+
 /// Starts the test's process and watches it. Returns the verdict and the output of the test.
-fn run_watched(name: &str, deadline: Duration) -> io::Result<(TestVerdict, String)> {
+fn run_watched(name: &str, test: &Test) -> io::Result<(TestVerdict, String)> {
+    let deadline = test.deadline();
     // a file, not a pipe: a process that outlives the test would keep a pipe open for ever
     let mut output = tempfile::tempfile()?;
-    let mut child = Command::new(std::env::current_exe()?)
+    let mut child = with_needs(test.needs(), &std::env::current_exe()?)
         .args([RUN, name])
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)

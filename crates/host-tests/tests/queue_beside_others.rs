@@ -212,7 +212,7 @@ fn an_interposed_class_below_its_share_loses_nothing_beside_busy_programs() -> T
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     filters_of_others_stay_and_come_first_on_both_hooks within 120,
     a_program_of_others_is_named_by_what_it_can_return within 60,
     a_socket_cannot_choose_its_class_by_its_priority,

@@ -337,7 +337,7 @@ fn an_interposed_policy_of_many_classes_is_replaced_and_shown_without_the_loss_o
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     an_interposed_policy_of_many_classes_is_replaced_and_shown_without_the_loss_of_a_frame within 240,
     a_change_that_is_stopped_anywhere_leaves_what_was_there,
     a_second_policy_that_is_stopped_anywhere_leaves_the_first,

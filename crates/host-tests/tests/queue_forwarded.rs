@@ -364,7 +364,7 @@ fn a_policy_holds_at_every_other_kind_of_device_that_this_kernel_can_make() -> T
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     a_container_with_a_network_of_its_own_matches_by_its_control_group within 120,
     the_group_of_a_service_that_is_started_again_matches_after_the_next_command within 120,
     a_container_behind_a_bridge_or_one_that_comes_later_matches_too within 120,

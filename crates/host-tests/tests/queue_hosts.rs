@@ -118,7 +118,7 @@ fn the_kernel_refuses_turns_of_hosts_and_names_the_backend_that_has_them() -> Te
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     the_kernel_refuses_turns_of_hosts_and_names_the_backend_that_has_them within 60,
     a_host_with_one_connection_gets_as_much_as_one_with_eight within 180,
     hosts_behind_a_translated_address_take_turns within 180,

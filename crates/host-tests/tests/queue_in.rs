@@ -307,7 +307,7 @@ fn what_others_have_where_packets_come_in_is_refused_with_words_and_stays() -> T
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear,
     a_policy_for_the_direction_that_carries_nothing_is_told_where_the_traffic_is within 60,
     both_directions_of_a_device_have_policies_that_know_nothing_of_each_other within 120,

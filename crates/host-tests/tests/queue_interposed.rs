@@ -369,7 +369,7 @@ fn a_device_of_others_with_the_name_of_the_queues_stays() -> TestOutcome {
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared within 120,
     filters_that_others_have_put_beside_ours_outlive_a_policy within 120,
     the_traffic_flows_on_when_the_queue_is_killed within 120,

@@ -125,7 +125,7 @@ fn the_queue_of_a_device_that_is_removed_ends_and_leaves_no_journal() -> TestOut
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     frames_that_a_raised_mtu_allows_go_through_the_queue_or_pass_by_it_and_none_is_lost within 60,
     a_device_that_was_down_is_used_again_when_it_is_up within 60,
     a_renamed_device_keeps_its_queue_under_the_new_name within 60,

@@ -123,7 +123,7 @@ fn hangups_end_neither_process_of_a_queue() -> TestOutcome {
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     hangups_end_neither_process_of_a_queue within 60,
     the_worker_is_a_user_of_its_own_with_nothing_but_its_frames within 120,
     a_lock_that_was_held_while_a_policy_was_applied_is_free_afterwards within 120,

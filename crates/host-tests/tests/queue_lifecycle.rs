@@ -234,7 +234,7 @@ fn what_a_killed_command_was_writing_goes_with_the_next_one() -> TestOutcome {
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered within 300,
     a_policy_follows_its_device_to_another_name_and_goes_by_either within 120,
     a_device_with_the_name_that_another_one_had_is_left_alone,

@@ -139,7 +139,7 @@ fn a_flow_beside_a_bulk_one_in_its_class_does_not_wait_for_all_of_it() -> TestOu
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     the_kernels_place_finds_marks_code_points_and_vlans,
     the_interposed_place_finds_marks_code_points_and_vlans,
     a_flow_beside_a_bulk_one_in_its_class_does_not_wait_for_all_of_it,

@@ -148,7 +148,7 @@ fn a_policy_that_is_being_applied_is_said_to_be_and_shown_when_it_is_in_force() 
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before within 60,
     a_policy_that_is_being_applied_is_said_to_be_and_shown_when_it_is_in_force within 60,
 ];

@@ -446,7 +446,7 @@ fn the_interposed_place_finds_each_of_thousands_of_subscribers() -> TestOutcome 
     each_gets_its_class("interposed")
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     a_change_of_one_subscriber_of_thousands_touches_no_other,
     a_changed_subscriber_has_what_the_changed_table_gives,
     a_change_that_is_killed_anywhere_leaves_one_of_both_and_the_next_one_holds within 120,

@@ -181,7 +181,7 @@ fn a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_not
     Ok(())
 }
 
-host_tests![needs Queues;
+host_tests![needs OwnQueues;
     each_place_takes_over_from_each_other_and_clear_leaves_the_device_as_it_was within 120,
     another_way_is_taken_and_what_is_not_asked_for_stays within 120,
     our_scheduler_in_the_kernel_takes_over_and_is_taken_over_from within 120,

@@ -69,9 +69,11 @@ fn member(mut job: Job, epochs: &[(How, [usize; PLACES], bool)]) -> Result<(), E
         }
         job.barrier()?;
         for place in 0..PLACES {
-            for byte in &mut expected[place * MAX_COUNT..][..lengths[place]] {
-                let came = value(other, place);
-                *byte = if *combines { byte.wrapping_add(came) } else { came };
+            let (came, changed) = (value(other, place), &mut expected[place * MAX_COUNT..][..lengths[place]]);
+            if *combines {
+                changed.iter_mut().for_each(|byte| *byte = byte.wrapping_add(came));
+            } else {
+                changed.fill(came);
             }
         }
         // SAFETY: no rank writes between the two barriers.

@@ -75,7 +75,7 @@ pub struct ServiceScene {
     pub clients: u16,
     /// The encoded video that is streamed. `None`: frames come from a generator.
     pub video: Option<PathBuf>,
-    /// The bit rate of every second viewer's video, as a part of the others'. 1: all videos have one bit rate.
+    /// The bit rate of every second viewer's video, as a part of the others'. 1: all have one bit rate.
     pub slow_part: f64,
     /// The guard that gives each viewer's socket a weight by the bit rate of its video. `None`: no socket has
     /// a weight of its own.
