@@ -1,6 +1,7 @@
 //! Programs as suppliers and consumers of the channel.
 
 use super::best_effort::DeliveryRoute;
+use super::direct::HeldSubscription;
 use super::ledger::QueueGrant;
 use super::remote_suppliers::RemoteName;
 use super::{Addressee, Broker, ConnectedClient, Outlet, structures};
@@ -274,7 +275,7 @@ impl Broker {
                     self.ledger.book(connected.peer, grant.bytes);
                     self.ledger.hold(connected.peer, grant.held);
                 }
-                self.answer(client, &Frame::Accepted { number });
+                self.accept_consumer(client, HeldSubscription::Program { number });
             }
             Err(reason) => self.refuse(client, number, &reason),
         }

@@ -317,6 +317,12 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(())
     }
 
+    /// Returns whether the other end's kernel has acknowledged all frames that were taken. Transports within
+    /// a host have nothing to wait for.
+    fn is_acknowledged(&self) -> bool {
+        true
+    }
+
     /// Returns whether the last [`receive`](Self::receive) returned `None` because it reached its bound on
     /// bytes. More bytes may have come: the caller serves its other connections, and then calls again without
     /// waiting for the descriptor.

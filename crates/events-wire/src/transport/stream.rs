@@ -11,7 +11,7 @@
 use super::channel::ByteChannel;
 use super::datagram_channel::DatagramChannel;
 use super::heads::{self, HEADROOM, HeadHistory};
-use super::peer::{PeerWatch, PeerWatcher};
+use super::peer::{self, PeerWatch, PeerWatcher};
 use super::shared_inbox;
 use super::socket::Intake;
 use super::socket_channel::SocketChannel;
@@ -572,6 +572,10 @@ impl FrameTransport for StreamTransport {
             Some(peer) => peer.check(self.channel.as_fd()),
             None => Ok(()),
         }
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.waiting() == 0 && peer::is_acknowledged(self.channel.as_fd())
     }
 
     fn woken(&mut self) -> Result<(), TransportError> {

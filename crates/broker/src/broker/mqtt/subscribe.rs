@@ -1,5 +1,6 @@
 //! Subscriptions of MQTT clients: consumers of the channel.
 
+use super::super::direct::HeldSubscription;
 use super::super::{Addressee, Broker, structures};
 use super::MqttSessionId;
 use super::session::{MqttSubscription, queue_grant};
@@ -50,8 +51,8 @@ impl Broker {
             });
         }
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
-        let answer = subscribed(session.terms, number, &codes, first.as_deref());
-        self.confirm_change(client, id, answer);
+        let packet = subscribed(session.terms, number, &codes, first.as_deref());
+        self.accept_consumer(client, HeldSubscription::Mqtt { session: id, packet });
         self.mqtt_place(id);
     }
 
