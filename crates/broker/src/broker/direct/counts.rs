@@ -37,7 +37,11 @@ impl LinkCounts {
     }
 
     /// Returns whether a supplier may get links to these readers in addition to all links counted so far.
-    pub(super) fn fit<'a>(&self, supplier: ClientId, readers: impl Iterator<Item = &'a DirectReader>) -> bool {
+    pub(super) fn fit<'a>(
+        &self,
+        supplier: ClientId,
+        readers: impl Iterator<Item = &'a DirectReader>,
+    ) -> bool {
         let mut new = SortedMap::<ClientId, usize>::default();
         readers.for_each(|reader| *new.get_or_insert_with(reader.client, || 0) += 1);
         let of =
