@@ -144,6 +144,9 @@ fn another_consumer_is_accepted_once_the_supplier_has_the_recall_or_has_left() {
         it.subscribe(OTHER);
         assert_eq!(it.did(), [Order(SUPPLIER, RingOrder::Recall {})]);
         assert_eq!(it.broker.awaited_suppliers(), [SUPPLIER]);
+        // a subscription to another topic does not wait
+        it.hear(OTHER, &Frame::Subscribe { number: 9, spec: Box::new(SubscriptionSpec::new("u")) });
+        assert_eq!(it.did(), [Accepted(OTHER)]);
         if leaves {
             it.left(3);
         } else {

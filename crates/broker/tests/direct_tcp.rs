@@ -1,6 +1,7 @@
 //! Direct links over TCP with real brokers: events and replies between two programs arrive as if they had gone
 //! through the broker, and whatever hinders a link sends them through the broker again.
 
+use crate::common::mqtt::{Raw, V5};
 use crate::common::{Addresses, broker, event, with_server, with_this_broker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -206,6 +207,10 @@ fn whoever_was_accepted_before_an_event_gets_it() {
             other.unsubscribe(subscription).expect("the broker lives");
             pair.until_links(&mut operator, 1);
         }
+        let mut other = Raw::connect(addresses.mqtt, V5, "other");
+        other.subscribe(1, "t", 0);
+        pair.exchange();
+        assert_eq!(other.packet().0 >> 4, 3, "a PUBLISH");
     });
 }
 
@@ -358,9 +363,9 @@ fn a_rule_with_a_bound_ends_a_link_and_a_rule_that_forbids_ends_the_program() {
 }
 
 /// A program that speaks in frames.
-struct Raw(StreamTransport);
+struct RawProgram(StreamTransport);
 
-impl Raw {
+impl RawProgram {
     fn connect(at: SocketAddr) -> Self {
         let socket = TcpStream::connect(at).expect("it listens");
         Self(StreamTransport::new(socket.into(), 1 << 20).expect("a transport"))
@@ -427,7 +432,7 @@ fn whoever_shows_another_key_is_refused_and_the_supplier_still_gets_in() {
                     let _ = consumer.receive(Some(StdDuration::from_millis(10))).expect("it lives");
                 }
             });
-            let mut supplier = Raw::program(at);
+            let mut supplier = RawProgram::program(at);
             supplier.say(&Frame::Advertise { number: 7, spec: Advertisement::new("t") });
             let RingOrder::Connect {
                 link, address, keys: LinkKeys { supplier: key, consumer: answer }, ..
@@ -437,11 +442,11 @@ fn whoever_shows_another_key_is_refused_and_the_supplier_still_gets_in() {
             };
             assert_eq!((key.len(), answer.len(), key == answer), (32, 32, false));
             for (link, key) in [(link, answer.as_str()), (link + 1, key.as_str()), (link, "")] {
-                let mut stranger = Raw::connect(address);
+                let mut stranger = RawProgram::connect(address);
                 stranger.show(link, key);
                 assert_eq!(stranger.hear(), None);
             }
-            let mut right = Raw::connect(address);
+            let mut right = RawProgram::connect(address);
             right.show(link, &key);
             assert_eq!(right.hear(), Some([&b"UEL1"[..], &link.to_le_bytes(), answer.as_bytes()].concat()));
             // each key is shown once, and the consumer stops listening
@@ -458,7 +463,7 @@ fn whoever_shows_another_key_is_refused_and_the_supplier_still_gets_in() {
 fn a_consumer_that_cannot_be_reached_or_does_not_know_its_key_gets_events_from_the_broker() {
     with_links(|addresses| {
         for is_there in [false, true] {
-            let mut consumer = Raw::program(addresses.tcp);
+            let mut consumer = RawProgram::program(addresses.tcp);
             let spec = Box::new(SubscriptionSpec::new("t"));
             consumer.say(&Frame::Subscribe { number: 8, spec });
             let mut supplier = tcp(addresses.tcp);
@@ -476,7 +481,8 @@ fn a_consumer_that_cannot_be_reached_or_does_not_know_its_key_gets_events_from_t
                 supplier.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
                 number += 1;
                 if let Some(Ok((socket, _))) = listener.as_ref().map(TcpListener::accept) {
-                    let mut raw = Raw(StreamTransport::new(socket.into(), 1 << 20).expect("a transport"));
+                    let mut raw =
+                        RawProgram(StreamTransport::new(socket.into(), 1 << 20).expect("a transport"));
                     assert!(raw.hear().is_some_and(|shown| shown.ends_with(keys.supplier.as_bytes())));
                     raw.show(link, &keys.supplier);
                     strangers.push(raw);

@@ -238,7 +238,7 @@ impl Client {
                 self.count_in_time(clock::now())?;
             }
             // a ring that has ended may have left a notice
-            if self.take_frame()? || frames || !self.received.is_empty() {
+            if self.take_frame_if_due(frames)? || frames || !self.received.is_empty() {
                 continue;
             }
             self.apply_orders()?;
@@ -265,6 +265,18 @@ impl Client {
                 return Ok(None);
             }
         }
+    }
+
+    /// Handles one frame of the broker, if one has come. A client that waits at sockets asks its kernel for one
+    /// only if `asks` says so, or after the kernel has reported bytes.
+    fn take_frame_if_due(&mut self, asks: bool) -> Result<bool, Error> {
+        let asks = asks
+            || self.transport.passes()
+            || self.direct.links.has_frame
+            || !self.transport.received_part().is_empty();
+        let came = asks && self.take_frame()?;
+        self.direct.links.has_frame &= came;
+        Ok(came)
     }
 
     /// If `stays` is true, makes the descriptor ready although no frame has come, because the rings have
@@ -453,7 +465,9 @@ impl Client {
         let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 8];
         match epoll::wait(ready, &mut events[..], timeout.as_ref()) {
             Ok(count) => {
-                self.direct.links.is_due |= events[..count].iter().any(|it| it.data.u64() == UNFINISHED);
+                let is_ready = |of| events[..count].iter().any(|it| it.data.u64() == of);
+                self.direct.links.is_due |= is_ready(UNFINISHED);
+                self.direct.links.has_frame |= is_ready(0);
                 Ok(count > 0)
             }
             Err(rustix::io::Errno::INTR) => Ok(false),

@@ -18,9 +18,9 @@ use super::supply::{MAX_FIELDS, MAX_RECEIVED};
 use super::{Client, Error, MAX_FRAME_BYTES, PublishedEvent};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, ioctl_fionread};
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, connect, getsockname, shutdown, socket_with,
+    AddressFamily, Shutdown, SocketFlags, SocketType, connect, getsockname, shutdown, socket_with, sockopt,
 };
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -41,9 +41,9 @@ pub(super) const UNFINISHED: u64 = 1 << 32;
 /// The time in which a consumer's kernel has to accept a connection, as the broker's users expect it of a
 /// network that works.
 const CONNECT_TIMEOUT: StdDuration = StdDuration::from_secs(1);
-/// The time in which the other end has to show its key. The consumer's program does that in a call, so it may
-/// compute for some seconds before.
-const KEY_TIMEOUT: StdDuration = StdDuration::from_secs(10);
+/// The time in which the other end has to show its key. Both programs do that in a call, and may compute
+/// between two calls. Meanwhile, events go through the broker.
+const KEY_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 /// The time for which a supplier waits for room without any progress. Then its events go through the broker,
 /// which has the consumer's queue and knows its policy. Chosen, not measured.
 const STALL_TIMEOUT: StdDuration = StdDuration::from_millis(100);
@@ -111,6 +111,8 @@ pub(super) struct ClientLinks {
     is_offered: bool,
     /// Whether a descriptor of an unfinished link was ready.
     pub(super) is_due: bool,
+    /// Whether the broker's connection was ready.
+    pub(super) has_frame: bool,
     /// `None`: no supplier is awaited.
     listener: Option<StreamListener>,
     expected: BTreeMap<u32, ExpectedLink>,
@@ -220,6 +222,8 @@ impl ClientLinks {
                 // its events wait in the kernel until the broker has the link read
                 let _ = epoll::delete(ready, &*incoming.transport);
                 incoming.transport.limit_incoming(largest);
+                // nothing is sent back, with which an acknowledgement could leave
+                let _ = sockopt::set_tcp_quickack(&*incoming.transport, false);
                 incoming.transport.watch_peer(peer_timeout, PeerWatcher::Program);
                 self.accepted.insert(link, incoming.transport);
             }
@@ -284,7 +288,7 @@ impl ConnectingLink {
             let data = EventData::new_u64(UNFINISHED);
             epoll::modify(ready, &*self.transport, data, EventFlags::IN).map_err(|it| it.to_string())?;
             self.transport.limit_incoming(MAX_KEY_FRAME);
-            self.is_connected = true;
+            (self.is_connected, self.began) = (true, StdInstant::now());
         }
         let shown = match self.is_connected {
             true => self.transport.receive().map_err(failed)?,
@@ -389,19 +393,10 @@ impl Client {
     /// Takes all frames that this host's kernel has from the broker, and carries out the orders among them.
     /// Returns false if too many of them wait for the application.
     fn take_orders(&mut self) -> Result<bool, Error> {
-        loop {
-            while self.received.len() < MAX_RECEIVED && self.take_frame()? {}
-            if self.received.len() >= MAX_RECEIVED {
-                self.apply_orders()?;
-                return Ok(false);
-            }
-            // the last call may have taken bytes without a look at the kernel
-            if ioctl_fionread(self.transport.as_fd()).map_err(Error::from_errno)? == 0 {
-                break;
-            }
-        }
+        self.transport.look_again();
+        while self.received.len() < MAX_RECEIVED && (self.take_frame()? || self.transport.stopped_early()) {}
         self.apply_orders()?;
-        Ok(true)
+        Ok(self.received.len() < MAX_RECEIVED)
     }
 
     /// Publishes an event over the topic's link, if there is one. Returns whether it did.
@@ -491,7 +486,7 @@ fn is_connected(socket: BorrowedFd<'_>) -> Result<bool, String> {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
     let ready = poll(&mut fds, Some(&at_once)).map_err(|error| error.to_string())?;
-    match rustix::net::sockopt::socket_error(socket) {
+    match sockopt::socket_error(socket) {
         Ok(Err(error)) | Err(error) => Err(error.to_string()),
         Ok(Ok(())) => Ok(ready > 0),
     }

@@ -52,6 +52,7 @@ mod datagram_channel;
 mod datagram_listener;
 mod datagrams;
 mod foreign;
+mod framing;
 mod heads;
 mod peer;
 mod shared_inbox;
@@ -65,9 +66,10 @@ mod websocket;
 pub use crate::buffers::BufferShare;
 pub use datagram_listener::DatagramListener;
 pub use foreign::foreign_service;
+pub use framing::{Framing, mqtt_packet_length};
 pub use peer::PeerWatcher;
 pub(crate) use stream::NO_MEMORY;
-pub use stream::{Framing, MAX_INTAKE, StreamTransport, mqtt_packet_length};
+pub use stream::{MAX_INTAKE, StreamTransport};
 pub use stream_listener::StreamListener;
 pub(crate) use stream_listener::accept;
 pub use websocket::WebOrigins;
@@ -329,6 +331,9 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     fn stopped_early(&self) -> bool {
         false
     }
+
+    /// Makes the next [`receive`](Self::receive) ask the kernel, even if the last one seemed to have taken all.
+    fn look_again(&mut self) {}
 
     /// Returns the received bytes that are no whole frame. After an error of [`receive`](Self::receive), they
     /// show the protocol of the other end. Transports other than streams have none.

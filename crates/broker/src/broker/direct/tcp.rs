@@ -17,7 +17,7 @@
 
 use super::{DirectRings, DirectState, DirectSupplier, IntroducedLink, order_task};
 use crate::broker::mqtt::MqttSessionId;
-use crate::broker::{Broker, ConnectedClient};
+use crate::broker::{Addressee, Broker, ConnectedClient};
 use crate::sorted_map::SortedMap;
 use crate::task::{ClientId, Task};
 use sha2::{Digest, Sha256};
@@ -305,7 +305,7 @@ impl Broker {
 
     /// Accepts a subscription, once the suppliers that it recalls have been told.
     pub(in crate::broker) fn accept_consumer(&mut self, client: ClientId, subscription: HeldSubscription) {
-        let links = self.links_before(client);
+        let links = self.links_before(client, &subscription);
         if links.is_empty() {
             self.answer_subscription(client, subscription);
         } else {
@@ -321,15 +321,36 @@ impl Broker {
     }
 
     /// Returns the links whose suppliers may not know yet of a subscription of this program.
-    fn links_before(&mut self, client: ClientId) -> Vec<u32> {
+    fn links_before(&mut self, client: ClientId, subscription: &HeldSubscription) -> Vec<u32> {
+        if !self.direct.tcp.is_allowed {
+            return Vec::new();
+        }
+        self.counters.work += self.direct.suppliers.len() / 64;
         let uses_links = |at: &DirectSupplier| at.way == DirectWay::Tcp && at.state != DirectState::Brokered;
         if !self.direct.suppliers.values().any(uses_links) {
             return Vec::new();
         }
         self.update_links();
+        let is_theirs = |addressee: Option<&Addressee>| match (addressee, subscription) {
+            (Some(Addressee::Mqtt(it)), HeldSubscription::Mqtt { session, .. }) => it == session,
+            (Some(Addressee::Program { client: of, number: it }), HeldSubscription::Program { number }) => {
+                (*of, it) == (client, number)
+            }
+            _ => false,
+        };
         // a program's own recall is before the answer in its connection
-        let others = |it: &&RecalledLink| !it.has_arrived && it.of.0 != client;
-        self.direct.tcp.recalled.iter().filter(others).map(|it| it.link).collect()
+        let others = self.direct.tcp.recalled.iter().filter(|it| !it.has_arrived && it.of.0 != client);
+        let mut links = Vec::new();
+        for RecalledLink { of, link, .. } in others {
+            let Some(topic) = self.direct.suppliers.get(of).map(|at| at.topic) else { continue };
+            // `None`: a group is among the consumers
+            let audience = self.channel.audience_of(topic);
+            let gets = |it: &ConsumerId| is_theirs(self.addressees.by_consumer.get(it));
+            if audience.is_none_or(|audience| audience.iter().any(gets)) {
+                links.push(*link);
+            }
+        }
+        links
     }
 
     /// Returns the suppliers' programs whose kernels have to acknowledge a recall before a subscription is
