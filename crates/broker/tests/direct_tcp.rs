@@ -13,6 +13,7 @@ use unisono_events_client::{
     Advertisement, Client, Duration, Error, EventDraft, FieldSet, Greeting, Instant, NoticeText, Reception,
     SubscriptionSpec, TopicHandle, WhenFull, now,
 };
+use unisono_events_wire::frame::{DeliverHead, PublishHead};
 use unisono_events_wire::transport::{Drained, FrameTransport as _, PayloadRef, StreamTransport, Taken};
 use unisono_events_wire::{Frame, LinkKeys, RingOrder, RingReport};
 
@@ -198,8 +199,14 @@ fn whoever_was_accepted_before_an_event_gets_it() {
     with_links(|addresses| {
         let mut operator = addresses.client();
         let mut pair = Pair::new(addresses.tcp, &mut operator, &SubscriptionSpec::new("t"));
+        pair.supplier
+            .subscribe(&SubscriptionSpec { direct: false, ..SubscriptionSpec::new("v") })
+            .expect("it fits");
+        let asked = operator.advertise(&Advertisement::new("v")).expect("a topic");
         for round in 0..10 {
-            // the supplier calls nothing meanwhile
+            // the supplier has just read from the broker, and calls nothing meanwhile
+            operator.publish(asked, &EventDraft::new(b"x")).expect("it leaves");
+            event(&mut pair.supplier);
             let mut other = if round % 2 == 0 { addresses.client() } else { tcp(addresses.tcp) };
             let subscription = other.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
             pair.exchange();
@@ -457,6 +464,69 @@ fn whoever_shows_another_key_is_refused_and_the_supplier_still_gets_in() {
             consumer.join().expect("it goes on");
         });
     });
+}
+
+/// What a consumer gets of a supplier that has left its link after two events and published a third one by the
+/// broker, while the second is still on its way.
+fn after_a_slow_link(arrives: bool) -> Vec<Result<u64, (u64, u64)>> {
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&got);
+    with_links(move |addresses| {
+        let mut consumer = tcp(addresses.tcp);
+        consumer.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
+        let mut supplier = RawProgram::program(addresses.tcp);
+        supplier.say(&Frame::Advertise { number: 7, spec: Advertisement::new("t") });
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let count = if arrives { 3 } else { 4 };
+                while into.lock().expect("no panic").len() < count {
+                    let next = match consumer.receive(Some(StdDuration::from_secs(20))).expect("it lives") {
+                        Some(Reception::Event(event)) => Ok(event.sequence),
+                        Some(Reception::Notice { notice: NoticeText::Gap { first, lost, .. }, .. }) => {
+                            Err((first, lost))
+                        }
+                        other => panic!("{other:?}"),
+                    };
+                    into.lock().expect("no panic").push(next);
+                }
+            });
+            let RingOrder::Connect { link, address, keys, .. } = supplier.order() else {
+                panic!("another order");
+            };
+            let mut direct = RawProgram::connect(address);
+            direct.show(link, &keys.supplier);
+            assert!(direct.hear().is_some());
+            let report = RingReport::Supplies { links: vec![link] };
+            supplier.say(&Frame::RingReport { number: 7, report });
+            assert_eq!(supplier.order(), RingOrder::Numbered { last: 0 });
+            let deliver = |direct: &mut RawProgram, sequence| {
+                let head = DeliverHead { sequence, ..DeliverHead::default() };
+                direct.say(&Frame::Deliver { head, payload: b"x" });
+            };
+            deliver(&mut direct, 1);
+            let report = RingReport::Left { events: 2, for_good: true };
+            supplier.say(&Frame::RingReport { number: 7, report });
+            let head = PublishHead { topic: 7, ..PublishHead::default() };
+            supplier.say(&Frame::Publish { head, payload: b"x" });
+            if arrives {
+                std::thread::sleep(StdDuration::from_millis(200));
+                deliver(&mut direct, 2);
+                drop(direct);
+            } else {
+                // the supplier's host is silent: the consumer ends the link
+                assert_eq!(direct.hear(), None);
+            }
+        });
+    });
+    let got = got.lock().expect("no panic");
+    got.clone()
+}
+
+#[test]
+fn the_rest_of_a_link_comes_before_the_brokers_events_or_is_reported_as_lost() {
+    assert_eq!(after_a_slow_link(true), [Ok(1), Ok(2), Ok(3)]);
+    // the consumer says from which event on it has none, and the broker then how many there were
+    assert_eq!(after_a_slow_link(false), [Ok(1), Err((2, 0)), Ok(3), Err((2, 1))]);
 }
 
 #[test]
