@@ -1,5 +1,5 @@
-//! Direct links over TCP with real brokers: events and replies between two programs arrive as if they had gone
-//! through the broker, and whatever hinders a link sends them through the broker again.
+//! Direct links over TCP with real brokers: events and replies between two programs arrive as if they had
+//! gone through the broker, and whatever hinders a link sends them through the broker again.
 
 use crate::common::mqtt::{Raw, V5};
 use crate::common::{Addresses, broker, event, with_server, with_this_broker};
@@ -466,8 +466,8 @@ fn whoever_shows_another_key_is_refused_and_the_supplier_still_gets_in() {
     });
 }
 
-/// What a consumer gets of a supplier that has left its link after two events and published a third one by the
-/// broker, while the second is still on its way.
+/// What a consumer gets of a supplier that has left its link after two events and published a third one by
+/// the broker, while the second is still on its way.
 fn after_a_slow_link(arrives: bool) -> Vec<Result<u64, (u64, u64)>> {
     let got = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&got);

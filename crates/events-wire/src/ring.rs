@@ -40,8 +40,8 @@ pub enum RingOrder {
     Numbered { last: u64 },
     /// To a supplier: it has to end the ring or the link, and to publish through the broker again.
     Recall {},
-    /// To a consumer: a supplier on another host will connect to it. The consumer reports the port at which it
-    /// listens.
+    /// To a consumer: a supplier on another host will connect to it. The consumer reports the port at which
+    /// it listens.
     Listen { link: u32, keys: LinkKeys },
     /// To a supplier: it has to connect to a consumer, which listens there, and to publish over that link.
     Connect {

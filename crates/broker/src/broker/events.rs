@@ -1,7 +1,6 @@
 //! Programs as suppliers and consumers of the channel.
 
 use super::best_effort::DeliveryRoute;
-use super::direct::HeldSubscription;
 use super::ledger::QueueGrant;
 use super::remote_suppliers::RemoteName;
 use super::{Addressee, Broker, ConnectedClient, Outlet, structures};
@@ -275,7 +274,7 @@ impl Broker {
                     self.ledger.book(connected.peer, grant.bytes);
                     self.ledger.hold(connected.peer, grant.held);
                 }
-                self.accept_consumer(client, HeldSubscription::Program { number });
+                self.accept_consumer(client, number);
             }
             Err(reason) => self.refuse(client, number, &reason),
         }

@@ -267,8 +267,8 @@ impl Client {
         }
     }
 
-    /// Handles one frame of the broker, if one has come. A client that waits at sockets asks its kernel for one
-    /// only if `asks` says so, or after the kernel has reported bytes.
+    /// Handles one frame of the broker, if one has come. A client that waits at sockets asks its kernel for
+    /// one only if `asks` says so, or after the kernel has reported bytes.
     fn take_frame_if_due(&mut self, asks: bool) -> Result<bool, Error> {
         let asks = asks
             || self.transport.passes()

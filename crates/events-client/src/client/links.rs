@@ -161,7 +161,8 @@ impl ClientLinks {
     pub(super) fn end_supply(&mut self, number: u32) -> u64 {
         self.connecting.remove(&number);
         let Some(supply) = self.supplies.remove(&number) else { return 0 };
-        // a forked child may have copies of the descriptor; a frame that has left in part must not be completed
+        // a forked child may have copies of the descriptor; a frame that has left in part must not be
+        // completed
         let _ = shutdown(supply.transport.as_fd(), Shutdown::Write);
         supply.events
     }
@@ -345,8 +346,8 @@ impl Client {
         }
     }
 
-    /// Does what is due for links that do not stand yet, and ends those whose other end does not answer. It is
-    /// called between two events.
+    /// Does what is due for links that do not stand yet, and ends those whose other end does not answer. It
+    /// is called between two events.
     pub(super) fn serve_links(&mut self) -> Result<(), Error> {
         let Some(ready) = self.direct.ready.as_ref().filter(|_| self.direct.links.is_offered) else {
             return Ok(());

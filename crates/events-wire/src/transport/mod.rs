@@ -332,7 +332,8 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         false
     }
 
-    /// Makes the next [`receive`](Self::receive) ask the kernel, even if the last one seemed to have taken all.
+    /// Makes the next [`receive`](Self::receive) ask the kernel, even if the last one seemed to have taken
+    /// all.
     fn look_again(&mut self) {}
 
     /// Returns the received bytes that are no whole frame. After an error of [`receive`](Self::receive), they

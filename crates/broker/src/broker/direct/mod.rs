@@ -25,7 +25,6 @@ use crate::sorted_map::SortedMap;
 use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-pub(super) use tcp::HeldSubscription;
 use tcp::{DirectWay, LinkStep, TcpLinks};
 use unisono_eventchannel::{
     BlockedSuppliers, ConsumerId, InboxCounters, NumberMap, SupplierId, SupplierOwner, TopicId, give_back,
@@ -525,7 +524,8 @@ impl Broker {
 
 impl ConnectedClient {
     /// Returns how this program may exchange events without the broker, if it may. A lease is renewed by
-    /// frames, not by events in rings; a rate or a size limited by permissions has to be checked by the broker.
+    /// frames, not by events in rings; a rate or a size limited by permissions has to be checked by the
+    /// broker.
     fn direct_way(&self) -> Option<DirectWay> {
         let free = self.lease.is_none() && self.grant.rate.is_none() && self.grant.size == usize::MAX;
         match free {

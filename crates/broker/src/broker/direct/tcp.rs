@@ -2,12 +2,12 @@
 //! there. The operator allows them, because the consumers' programs then listen at ports of their own.
 //!
 //! ```text
-//!   Brokered --Listen--> Asked --Listens, Connect--> Introduced --Supplies--> Introduced --Recall--> Recalled
-//!      ^                                                 | Unreached                                     | Left
-//!      +-------------------------------------------------+-----------------------------------------------+
+//!   Brokered --Listen--> Asked --Listens, Connect--> Introduced --Supplies--> Introduced --Recall--+
+//!      ^                                                 | Unreached                               v
+//!      +-------------------------------------------------+--------------------------- Left --- Recalled
 //! ```
-//! A link has one consumer: with more, one copy to the broker is cheaper than a copy to each. So any change of
-//! the topic's consumers recalls the supplier.
+//! A link has one consumer: with more, one copy to the broker is cheaper than a copy to each. So any change
+//! of the topic's consumers recalls the supplier.
 //!
 //! No word in shared memory announces a recall. Instead, a supplier reads all that its kernel has from the
 //! broker before each event, and the broker accepts another consumer only once that kernel has acknowledged
@@ -90,7 +90,7 @@ struct HeldAnswer {
 
 /// The answer to a subscription.
 #[derive(Debug)]
-pub(in crate::broker) enum HeldSubscription {
+enum HeldSubscription {
     Program { number: u32 },
     Mqtt { session: MqttSessionId, packet: Vec<u8> },
 }
@@ -304,7 +304,21 @@ impl Broker {
     }
 
     /// Accepts a subscription, once the suppliers that it recalls have been told.
-    pub(in crate::broker) fn accept_consumer(&mut self, client: ClientId, subscription: HeldSubscription) {
+    pub(in crate::broker) fn accept_consumer(&mut self, client: ClientId, number: u32) {
+        self.accept_subscription(client, HeldSubscription::Program { number });
+    }
+
+    /// Does the same for the subscriptions of an MQTT client; `packet` is the answer.
+    pub(in crate::broker) fn accept_filters(
+        &mut self,
+        client: ClientId,
+        session: MqttSessionId,
+        packet: Vec<u8>,
+    ) {
+        self.accept_subscription(client, HeldSubscription::Mqtt { session, packet });
+    }
+
+    fn accept_subscription(&mut self, client: ClientId, subscription: HeldSubscription) {
         let links = self.links_before(client, &subscription);
         if links.is_empty() {
             self.answer_subscription(client, subscription);

@@ -1,6 +1,5 @@
 //! Subscriptions of MQTT clients: consumers of the channel.
 
-use super::super::direct::HeldSubscription;
 use super::super::{Addressee, Broker, structures};
 use super::MqttSessionId;
 use super::session::{MqttSubscription, queue_grant};
@@ -52,7 +51,7 @@ impl Broker {
         }
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
         let packet = subscribed(session.terms, number, &codes, first.as_deref());
-        self.accept_consumer(client, HeldSubscription::Mqtt { session: id, packet });
+        self.accept_filters(client, id, packet);
         self.mqtt_place(id);
     }
 

@@ -5,8 +5,8 @@
 //! delivers the supplier's events.
 //!
 //! While an event in the ring is due before an earlier one, the reader takes all events out of the ring and
-//! hands them out by deadline ([`SortedEvents`]). Otherwise, the ring is already in the order of deadlines. Of
-//! a link it takes all events that have arrived.
+//! hands them out by deadline ([`SortedEvents`]). Otherwise, the ring is already in the order of deadlines.
+//! Of a link it takes all events that have arrived.
 
 use super::received::ReceivedEvent;
 use super::sorted::{SortedEvent, SortedEvents, SortedLimits};
