@@ -266,6 +266,38 @@ fn events_of_all_sizes_arrive_and_a_consumer_that_does_not_read_gets_them_from_t
 }
 
 #[test]
+fn a_consumer_that_reads_nothing_loses_the_oldest_events_in_the_broker_and_is_told() {
+    with_links(|addresses| {
+        let mut operator = addresses.client();
+        let spec = SubscriptionSpec { queue_events: 100, ..SubscriptionSpec::new("t") };
+        let Pair { mut consumer, mut supplier, topic, last } = Pair::new(addresses.tcp, &mut operator, &spec);
+        const EVENTS: u64 = 10_000;
+        for _ in 0..EVENTS {
+            supplier.publish(topic, &EventDraft::new(&[0; 1000])).expect("it leaves");
+        }
+        assert_eq!(links(&mut operator), 0);
+        let mut next = last + 1;
+        while next <= last + EVENTS {
+            match consumer.receive(Some(StdDuration::from_secs(20))).expect("it lives") {
+                Some(Reception::Event(event)) => assert_eq!(event.sequence, next),
+                Some(Reception::Notice {
+                    notice: NoticeText::Gap { first, last, lost, cause, .. }, ..
+                }) => {
+                    assert_eq!((first, lost, cause.as_str()), (next, last + 1 - first, "full"));
+                    next = last;
+                }
+                other => panic!("{other:?}"),
+            }
+            next += 1;
+        }
+        assert!(consumer.receive(Some(StdDuration::from_millis(150))).expect("it lives").is_none());
+        let counted = operator.statistics().expect("it answers").consumers.remove(0);
+        assert_eq!(counted.matched, last + EVENTS, "{counted:?}");
+        assert!(counted.dropped_full > 0, "{counted:?}");
+    });
+}
+
+#[test]
 fn a_supplier_goes_on_when_its_consumer_is_gone_and_a_consumer_is_told_after_the_last_event() {
     with_links(|addresses| {
         let mut operator = addresses.client();

@@ -48,6 +48,8 @@ pub enum RingOrder {
         link: u32,
         /// The consumer's name, for messages to people.
         consumer: String,
+        /// Whether the supplier waits for this consumer for a moment before it leaves the link.
+        blocks: bool,
         address: SocketAddr,
         keys: LinkKeys,
     },

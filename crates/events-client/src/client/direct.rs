@@ -136,8 +136,8 @@ impl Client {
                 self.direct.readings.push(reading);
             }
             RingOrder::Listen { link, keys } => self.listen_for(number, link, keys)?,
-            RingOrder::Connect { link, consumer, address, keys } => {
-                self.connect_to(number, (link, keys), (consumer, address));
+            RingOrder::Connect { link, consumer, blocks, address, keys } => {
+                self.connect_to(number, (link, keys), (consumer, address), blocks);
             }
             RingOrder::Cut { link } => self.cut(link),
             RingOrder::Begin { link } => {

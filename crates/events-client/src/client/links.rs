@@ -44,8 +44,9 @@ const CONNECT_TIMEOUT: StdDuration = StdDuration::from_secs(1);
 /// The time in which the other end has to show its key. Both programs do that in a call, and may compute
 /// between two calls. Meanwhile, events go through the broker.
 const KEY_TIMEOUT: StdDuration = StdDuration::from_secs(60);
-/// The time for which a supplier waits for room without any progress. Then its events go through the broker,
-/// which has the consumer's queue and knows its policy. Chosen, not measured.
+/// The time for which a supplier waits for room without any progress, if the consumer blocks it or has taken a
+/// part of the event. Then its events go through the broker, which has the consumer's queue and knows its
+/// policy. Chosen, not measured.
 const STALL_TIMEOUT: StdDuration = StdDuration::from_millis(100);
 /// The maximum number of connections that have not shown a key yet.
 const MAX_INCOMING: usize = 16;
@@ -79,6 +80,7 @@ struct ConnectingLink {
     keys: LinkKeys,
     address: SocketAddr,
     consumer: String,
+    blocks: bool,
     transport: Box<dyn FrameTransport>,
     is_connected: bool,
     began: StdInstant,
@@ -88,6 +90,8 @@ struct ConnectingLink {
 #[derive(Debug)]
 struct LinkSupply {
     transport: Box<dyn FrameTransport>,
+    /// Whether the supplier waits for the consumer.
+    blocks: bool,
     /// The number of events published over the link.
     events: u64,
     /// The number of the last event before; `None` until the broker has sent it.
@@ -247,9 +251,14 @@ impl LinkSupply {
             Ok(Taken::Full) | Err(TransportError::TooLarge { .. }) => return LinkSent::Stalled,
             Err(_) => return LinkSent::Broken,
         }
+        let bytes = head.len() + payload.length();
         loop {
             match self.transport.flush() {
                 Ok(Drained::All) => return LinkSent::Sent,
+                // the consumer is behind, and loses events in the broker's queue for it
+                Ok(Drained::Part) if !self.blocks && self.transport.unsent() >= bytes => {
+                    return LinkSent::Stalled;
+                }
                 Ok(Drained::Part) if has_room(self.transport.as_fd(), until) => {}
                 Ok(Drained::Part) => return LinkSent::Stalled,
                 Err(_) => return LinkSent::Broken,
@@ -262,6 +271,7 @@ impl ConnectingLink {
     fn begin(
         (link, keys): (u32, LinkKeys),
         (consumer, address): (String, SocketAddr),
+        blocks: bool,
         ready: BorrowedFd<'_>,
     ) -> Result<Self, TransportError> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -275,7 +285,7 @@ impl ConnectingLink {
         let transport = Box::new(StreamTransport::new(socket, MAX_FRAME_BYTES)?);
         epoll::add(ready, &*transport, EventData::new_u64(UNFINISHED), EventFlags::OUT)?;
         let began = StdInstant::now();
-        Ok(Self { link, keys, address, consumer, transport, is_connected: false, began })
+        Ok(Self { link, keys, address, consumer, blocks, transport, is_connected: false, began })
     }
 
     /// Does the next step. Returns whether the link stands.
@@ -334,10 +344,11 @@ impl Client {
         number: u32,
         (link, keys): (u32, LinkKeys),
         (consumer, address): (String, SocketAddr),
+        blocks: bool,
     ) {
         let may = self.outlets.get(&number).is_some_and(|outlet| !outlet.left_rings);
         let Some(ready) = self.direct.ready.as_ref().filter(|_| may) else { return };
-        match ConnectingLink::begin((link, keys), (consumer, address), ready.as_fd()) {
+        match ConnectingLink::begin((link, keys), (consumer, address), blocks, ready.as_fd()) {
             Ok(connecting) => drop(self.direct.links.connecting.insert(number, connecting)),
             Err(error) => {
                 let why = format!("{address}: {error}");
@@ -372,12 +383,12 @@ impl Client {
         });
         for (number, report) in &reports {
             if let RingReport::Supplies { .. } = report
-                && let Some(ConnectingLink { mut transport, .. }) = links.connecting.remove(number)
+                && let Some(ConnectingLink { mut transport, blocks, .. }) = links.connecting.remove(number)
             {
                 let _ = epoll::delete(ready, &*transport);
                 transport
                     .watch_peer(StdDuration::from_nanos(self.terms.peer_timeout_ns), PeerWatcher::Program);
-                links.supplies.insert(*number, LinkSupply { transport, events: 0, last: None });
+                links.supplies.insert(*number, LinkSupply { transport, blocks, events: 0, last: None });
             }
         }
         for (number, supply) in &mut links.supplies {

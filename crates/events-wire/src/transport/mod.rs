@@ -319,6 +319,12 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(())
     }
 
+    /// Returns the number of bytes of taken frames that have not left this process. Transports other than
+    /// streams do not count them.
+    fn unsent(&self) -> usize {
+        0
+    }
+
     /// Returns whether the other end's kernel has acknowledged all frames that were taken. Transports within
     /// a host have nothing to wait for.
     fn is_acknowledged(&self) -> bool {

@@ -536,6 +536,10 @@ impl FrameTransport for StreamTransport {
         }
     }
 
+    fn unsent(&self) -> usize {
+        self.waiting()
+    }
+
     fn is_acknowledged(&self) -> bool {
         self.waiting() == 0 && peer::is_acknowledged(self.channel.as_fd())
     }

@@ -236,7 +236,7 @@ impl Broker {
 
     /// Tells a supplier where the consumer of its topic listens. Port 0: it cannot listen.
     pub(super) fn listens(&mut self, reader: (ClientId, u32), link: u32, port: u16) {
-        let Some((of, name)) = self.asked(reader, link) else { return };
+        let Some((of, name, blocks)) = self.asked(reader, link) else { return };
         let peer = self.clients.get(&reader.0).map(|connected| connected.peer);
         let Some(TransportPeer::Address(address)) = peer else { return };
         if port == 0 {
@@ -246,17 +246,19 @@ impl Broker {
         at.state = DirectState::Introduced;
         let address = SocketAddr::new(address.to_canonical(), port);
         let keys = self.direct.tcp.keys(link);
-        let order = RingOrder::Connect { link, consumer: name, address, keys };
+        let order = RingOrder::Connect { link, consumer: name, blocks, address, keys };
         self.tasks.push_back(order_task(of.0, of.1, order));
         self.audit_link(of.0, link);
     }
 
-    /// Returns the supplier of a link whose consumer was asked to listen, and the consumer's name.
-    fn asked(&self, reader: (ClientId, u32), link: u32) -> Option<((ClientId, u32), String)> {
+    /// Returns the supplier of a link whose consumer was asked to listen, the consumer's name, and whether it
+    /// blocks the supplier.
+    fn asked(&self, reader: (ClientId, u32), link: u32) -> Option<((ClientId, u32), String, bool)> {
         let (of, consumer) = self.direct.find(link)?;
         let known = self.direct.readers.get(&consumer)?;
         let is_asked = self.direct.suppliers.get(&of)?.state == DirectState::Asked;
-        ((known.client, known.number) == reader && is_asked).then(|| (of, known.name.to_string()))
+        let is_theirs = (known.client, known.number) == reader && is_asked;
+        is_theirs.then(|| (of, known.name.to_string(), known.blocks.is_some()))
     }
 
     /// Handles a supplier's report that it has no connection to the consumer of a link.
