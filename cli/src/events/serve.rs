@@ -165,6 +165,15 @@ pub(crate) struct Args {
     /// 3 s. Programs watch the broker by the same time.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), default_value_t = 5)]
     peer_timeout: u64,
+    /// Let programs that are connected over plain TCP exchange events without the broker
+    ///
+    /// The broker introduces a supplier to the only consumer of its topic, and the supplier connects to the
+    /// consumer's program. That program's library then listens at a port that its kernel chooses, at the
+    /// address from which it is connected to the broker. Both ends show keys that the broker has drawn. The
+    /// permissions hold as before; a change ends such a link within a second. Events whose subscription asks
+    /// for a filter, a group, a class or a share go through the broker, as all events do without this option.
+    #[arg(long)]
+    direct_tcp: bool,
     #[command(flatten)]
     limits: LimitFlags,
     /// How the broker waits
@@ -203,6 +212,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let audit = args.audit.as_deref().map(AuditFile::open).transpose();
     let audit = audit.map_err(|error| Failure::Usage(error.to_string()))?;
     let mut broker = if audit.is_some() { broker.with_audit() } else { broker };
+    if args.direct_tcp {
+        broker = broker.with_direct_tcp();
+    }
     let mut addresses = Vec::new();
     for listen in &args.listen {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();

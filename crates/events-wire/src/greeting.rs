@@ -55,4 +55,8 @@ pub struct WelcomeTerms {
     /// does not.
     #[serde(default)]
     pub refusal_reports: bool,
+    /// Whether the broker introduces this program to others for direct links over TCP. The program reports
+    /// whether it makes them. An older broker does not introduce it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub links: bool,
 }

@@ -46,7 +46,7 @@ pub use greeting::{Greeting, WelcomeTerms};
 pub use name::{check_program_name, own_program_name, shown};
 pub use notice::NoticeText;
 pub use reload::{EndedConnection, ReloadReport};
-pub use ring::{DirectCounts, MAX_OF_REPORT, RefusalCounts, RingOrder, RingReport};
+pub use ring::{DirectCounts, LinkKeys, MAX_OF_REPORT, RefusalCounts, RingOrder, RingReport};
 pub use spec::{
     Advertisement, AgainSpec, Durability, EventOrder, ExceptSpec, InterestError, InterestSpec, KeptHistory,
     MIN_PERIOD, PartRule, PathSpec, RemoteSupplier, ReservedTime, ResumeSpec, SubscriptionSpec,

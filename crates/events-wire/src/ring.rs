@@ -1,8 +1,10 @@
-//! The messages between the broker and programs about direct rings, in JSON. `PROTOCOL.md` has the order of
-//! the messages, and the conditions for a topic to use a ring.
+//! The messages between the broker and programs about direct rings, and about direct links over TCP, in JSON.
+//! `PROTOCOL.md` has the order of the messages, and the conditions for a topic to use a ring or a link.
 
 use crate::spec::{KeptHistory, SubscriptionSpec, SupplierOrder, WhenFull};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddr;
 
 /// An order of the broker to a program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -36,8 +38,38 @@ pub enum RingOrder {
     Begin { link: u32 },
     /// To a supplier: the number of its last event before the events in the ring.
     Numbered { last: u64 },
-    /// To a supplier: it has to end the ring, and to publish through the broker again.
+    /// To a supplier: it has to end the ring or the link, and to publish through the broker again.
     Recall {},
+    /// To a consumer: a supplier on another host will connect to it. The consumer reports the port at which
+    /// it listens.
+    Listen { link: u32, keys: LinkKeys },
+    /// To a supplier: it has to connect to a consumer, which listens there, and to publish over that link.
+    Connect {
+        link: u32,
+        /// The consumer's name, for messages to people.
+        consumer: String,
+        /// Whether the supplier waits for this consumer for a moment before it leaves the link.
+        blocks: bool,
+        address: SocketAddr,
+        keys: LinkKeys,
+    },
+    /// To a consumer: the link ends now, because its supplier has not left it in time.
+    Cut { link: u32 },
+}
+
+/// The keys by which the two ends of a link over TCP know each other. Each is sent once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkKeys {
+    /// Shown by the supplier first.
+    pub supplier: String,
+    /// Shown by the consumer in return.
+    pub consumer: String,
+}
+
+impl fmt::Debug for LinkKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LinkKeys")
+    }
 }
 
 /// A report of a program to the broker.
@@ -68,6 +100,14 @@ pub enum RingReport {
         #[serde(default)]
         taken: u64,
     },
+    /// From a program that was told `links` in WELCOME: it makes direct links over TCP.
+    TakesLinks {},
+    /// From a consumer: it listens for the supplier of a link at this port. 0: it cannot listen.
+    Listens { link: u32, port: u16 },
+    /// From a supplier: it has no connection to the consumer of a link.
+    Unreached { link: u32, why: String },
+    /// From a consumer: a link over TCP has ended after `taken` events.
+    Ended { link: u32, taken: u64 },
 }
 
 /// Counts of the events that a consumer took from rings.

@@ -39,6 +39,7 @@ impl Broker {
                 paused: false,
                 takes_descriptors: false,
                 understands_rings: false,
+                takes_links: false,
                 may_lose: false,
                 protocol: ClientProtocol::Frames,
                 who: ClientIdentity::Anonymous,
@@ -114,6 +115,7 @@ impl Broker {
             peer_timeout_ns,
             late_reports: true,
             refusal_reports: true,
+            links: self.offers_links(client),
         };
         self.answer(client, &Frame::Welcome(terms));
         Ok(())

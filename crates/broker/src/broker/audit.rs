@@ -182,16 +182,22 @@ impl Broker {
             return;
         }
         for task in tasks {
-            let Task::Introduce { client, link, .. } = task else { continue };
-            let of_link = self.direct.parties(*link);
-            let what = of_link.map(|(topic, reader)| {
-                let topic = self.topic_name(topic).map(|name| name.to_string()).unwrap_or_default();
-                let to = self.clients.get(&reader).map(|reader| format!("{} ({})", reader.who, reader.name));
-                format!("{topic} to {}", to.unwrap_or_default())
-            });
-            if let Some((trail, of)) = self.audited(*client) {
-                trail.enter(*client, of, (AuditAction::Ring, AuditOutcome::Done), what, None);
+            if let Task::Introduce { client, link, .. } = task {
+                self.audit_link(*client, *link);
             }
+        }
+    }
+
+    /// Adds an entry for a supplier that was introduced to the consumer of a link.
+    pub(super) fn audit_link(&mut self, client: ClientId, link: u32) {
+        let of_link = self.direct.parties(link);
+        let what = of_link.map(|(topic, reader)| {
+            let topic = self.topic_name(topic).map(|name| name.to_string()).unwrap_or_default();
+            let to = self.clients.get(&reader).map(|reader| format!("{} ({})", reader.who, reader.name));
+            format!("{topic} to {}", to.unwrap_or_default())
+        });
+        if let Some((trail, of)) = self.audited(client) {
+            trail.enter(client, of, (AuditAction::Ring, AuditOutcome::Done), what, None);
         }
     }
 }

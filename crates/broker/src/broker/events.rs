@@ -293,7 +293,7 @@ impl Broker {
                     self.ledger.book(connected.peer, grant.bytes);
                     self.ledger.hold(connected.peer, grant.held);
                 }
-                self.answer(client, &Frame::Accepted { number });
+                self.accept_consumer(client, number);
             }
             Err(reason) => self.refuse(client, number, &reason),
         }

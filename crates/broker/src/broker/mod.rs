@@ -104,6 +104,8 @@ struct ConnectedClient {
     paused: bool,
     takes_descriptors: bool,
     understands_rings: bool,
+    /// Whether the program makes direct links over TCP.
+    takes_links: bool,
     /// Whether the connection carries datagrams, which can be lost.
     may_lose: bool,
     protocol: ClientProtocol,
@@ -251,10 +253,11 @@ impl Broker {
         self
     }
 
-    /// Starts a run of the broker. Programs distinguish runs by the number; the secret must stay in this
+    /// Starts a run of the broker. Programs distinguish runs by the number; the secrets must stay in this
     /// process.
-    pub(crate) fn begin(&mut self, run: u64, secret: u64) {
+    pub(crate) fn begin(&mut self, run: u64, secret: u64, link_secret: [u8; 32]) {
         self.run.number = run;
+        self.direct.draw_keys_from(link_secret);
         self.replies = GrantedReplies::new(secret);
     }
 
@@ -368,7 +371,7 @@ impl Broker {
             return Next::Wait(free_at);
         }
         self.grant_rings();
-        if self.send_counts(now) || self.mqtt_resend(now) {
+        if self.run_links(now) || self.send_counts(now) || self.mqtt_resend(now) {
             return Next::Delivered;
         }
         self.end_service(now);
@@ -379,7 +382,8 @@ impl Broker {
             }
             if !more {
                 self.set_idle();
-                let wake = [self.channel.next_wake(), self.best_effort.due()].into_iter().flatten().min();
+                let wakes = [self.channel.next_wake(), self.best_effort.due(), self.links_due()];
+                let wake = wakes.into_iter().flatten().min();
                 return wake.map_or(Next::Idle, Next::Wait);
             }
         }
@@ -425,6 +429,7 @@ impl Broker {
         self.audit_gone(client);
         let Some(connected) = self.clients.remove(&client) else { return };
         self.replies.withdraw(client);
+        self.forget_links_of(client);
         self.ledger.release_held(connected.peer, connected.held);
         for (number, outlet) in connected.outlets {
             match outlet {

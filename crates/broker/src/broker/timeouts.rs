@@ -43,6 +43,13 @@ pub(super) struct BrokerTimers {
     lapses: u64,
 }
 
+impl BrokerTimers {
+    /// Returns the time of the last call.
+    pub(super) fn last_call(&self) -> Instant {
+        self.last_call
+    }
+}
+
 impl Broker {
     /// Records that a destination has taken a part of its pending bytes.
     pub fn progressed(&mut self, now: Instant, id: PathId) {

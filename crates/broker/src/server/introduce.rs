@@ -1,6 +1,7 @@
 //! Connects suppliers with consumers: each gets one end of a socket pair, and an order.
 
 use super::Server;
+use super::served::ServedClient;
 use crate::task::ClientId;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,6 +28,15 @@ impl Server {
             self.broker.link_failed(link);
         }
         passed
+    }
+
+    /// Tells the broker which suppliers' kernels have all frames, where a subscription waits for that.
+    pub(super) fn note_arrivals(&mut self) {
+        for id in self.broker.awaited_suppliers() {
+            if self.clients.get(&id).is_none_or(ServedClient::is_acknowledged) {
+                self.broker.frames_arrived(id);
+            }
+        }
     }
 
     /// Sends a program an order about a ring.

@@ -47,6 +47,7 @@ use reload::ServerSettings;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use served::{ClientReceived, ServedClient};
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -137,7 +138,9 @@ impl Server {
     /// The process has no descriptor left.
     pub fn new(mut broker: Broker, wait: ChannelWait) -> Result<Self, ServeError> {
         let drawn = |what: &str| RandomState::new().hash_one((what, clock::now()));
-        broker.begin(drawn("run").max(1), drawn("secret"));
+        let mut link_secret = [0; 32];
+        getrandom(&mut link_secret, GetRandomFlags::empty())?;
+        broker.begin(drawn("run").max(1), drawn("secret"), link_secret);
         broker.expect_calls_within(MAX_CALL_INTERVAL);
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
@@ -238,6 +241,7 @@ impl Server {
             }
             self.write_audit();
             self.check_peers();
+            self.note_arrivals();
             self.lingering.drain(clock::now());
             self.window.answer(|| self.broker.statistics(clock::now()));
             let timeout = self.timeout(due);

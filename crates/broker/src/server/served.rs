@@ -202,6 +202,11 @@ impl ServedClient {
         !self.kept.is_empty()
     }
 
+    /// Returns whether the other end's kernel has acknowledged all frames.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.kept.is_empty() && self.transport.is_acknowledged()
+    }
+
     /// Replaces the transport by the one for the protocol that the other end has shown.
     pub(super) fn settle(&mut self, mut settled: Box<dyn FrameTransport>) {
         settled.limit_incoming(self.greeting);

@@ -1,10 +1,11 @@
 //! Merges the events from direct rings and from the broker in the right order, for a client that reads rings.
 
+use super::links::UNFINISHED;
 use super::reading::{DirectReading, ReadingEnd};
 use super::received::ReceivedEvent;
 use super::{Client, Error, Reception};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use std::time::Duration as StdDuration;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_events_wire::frame::Frame;
 use unisono_events_wire::interrupt;
 use unisono_events_wire::spin_once;
@@ -23,6 +24,9 @@ const TURN: u32 = 64;
 /// The maximum number of events that are taken from a ring after its supplier has left it: as many as two of
 /// the longest rings hold.
 const MAX_EMPTIED: usize = 1 << 16;
+/// The time for which a consumer waits for the rest of a link that its supplier has left. The supplier's
+/// kernel has all of it, so that only the network delays it.
+const LINK_END_TIMEOUT: StdDuration = StdDuration::from_secs(1);
 /// The number of polls of a spinning consumer between two checks that take a system call: about 0.1 ms.
 const THOROUGH: u32 = 4096;
 
@@ -34,7 +38,7 @@ impl Client {
         (subscription, topic, supplier): (u32, u32, u32),
         before: Option<u64>,
     ) {
-        let (mut at, mut taken) = (0, 0);
+        let (mut at, mut taken, mut until) = (0, 0, None);
         while let Some(reading) = self.direct.readings.get_mut(at) {
             let of = &reading.of;
             let is_theirs = (of.subscription.0, of.topic, of.supplier) == (subscription, topic, supplier);
@@ -57,6 +61,13 @@ impl Client {
                     self.received.push_back(reception);
                 }
                 Ok(None) if reading.skipped => taken += 1,
+                // its supplier has left the link, so the rest and the end are on their way
+                Ok(None) if reading.is_link() => {
+                    let until = *until.get_or_insert_with(|| StdInstant::now() + LINK_END_TIMEOUT);
+                    if !reading.await_more(until) {
+                        self.end_reading(at, ReadingEnd::Broken);
+                    }
+                }
                 Ok(None) => at += 1,
                 Err(end) => self.end_reading(at, end),
             }
@@ -75,6 +86,7 @@ impl Client {
             (theirs.subscription.0, theirs.topic, theirs.supplier) == of
                 && event.sequence > theirs.last
                 && theirs.terms.order == EventOrder::Deadlines
+                && !reading.is_link()
         };
         let Some(reading) = self.direct.readings.iter_mut().rfind(is_theirs) else { return Some(event) };
         let (link, begun) = (reading.of.link, std::mem::replace(&mut reading.begun, true));
@@ -106,16 +118,39 @@ impl Client {
     fn end_reading(&mut self, at: usize, end: ReadingEnd) {
         let mut reading = self.direct.readings.remove(at);
         self.received.extend(reading.take_rest());
-        let taken = if end == ReadingEnd::Broken { Some(reading.taken()) } else { None };
+        let (link, taken) = (reading.of.link, reading.taken());
         self.count(&reading);
-        if let Some(taken) = taken {
+        let is_broken = end == ReadingEnd::Broken;
+        if is_broken {
             self.received.push_back(reading.broken_off());
-            let report = RingReport::Broken { link: reading.of.link, taken };
+        }
+        if is_broken || reading.is_link() {
+            let report = match reading.is_link() {
+                true => RingReport::Ended { link, taken },
+                false => RingReport::Broken { link, taken },
+            };
             self.report(reading.of.subscription.0, report);
             // the ring's later events are lost until the broker knows of the end, so a sleeping broker has to
             // be woken
             let _ = self.transport.flush();
         }
+    }
+
+    /// Ends a link by the broker's order, after the events that have come.
+    pub(super) fn cut(&mut self, link: u32) {
+        let Some(at) = self.direct.readings.iter().position(|reading| reading.of.link == link) else {
+            return;
+        };
+        let end = loop {
+            let Some(reading) = self.direct.readings.get_mut(at) else { return };
+            match reading.take() {
+                Ok(Some(reception)) => self.received.push_back(reception),
+                Ok(None) if reading.skipped => {}
+                Ok(None) => break ReadingEnd::Ended,
+                Err(end) => break end,
+            }
+        };
+        self.end_reading(at, end);
     }
 
     /// Sends a report to the broker. The report may wait for room, and is lost if the connection breaks.
@@ -211,10 +246,13 @@ impl Client {
                 self.count_in_time(clock::now())?;
             }
             // a ring that has ended may have left a notice
-            if self.take_frame()? || frames || !self.received.is_empty() {
+            if self.take_frame_if_due(frames)? || frames || !self.received.is_empty() {
                 continue;
             }
             self.apply_orders()?;
+            if self.direct.links.is_due {
+                self.serve_links()?;
+            }
             self.report_late();
             self.send_reports();
             self.flush_connected()?;
@@ -235,6 +273,18 @@ impl Client {
                 return Ok(None);
             }
         }
+    }
+
+    /// Handles one frame of the broker, if one has come. A client that waits at sockets asks its kernel for
+    /// one only if `asks` says so, or after the kernel has reported bytes.
+    fn take_frame_if_due(&mut self, asks: bool) -> Result<bool, Error> {
+        let asks = asks
+            || self.transport.passes()
+            || self.direct.links.has_frame
+            || !self.transport.received_part().is_empty();
+        let came = asks && self.take_frame()?;
+        self.direct.links.has_frame &= came;
+        Ok(came)
     }
 
     /// If `stays` is true, makes the descriptor ready although no frame has come, because the rings have
@@ -297,6 +347,9 @@ impl Client {
     /// Waits until a ring or the broker may have a frame. Returns false if the timeout has passed; the
     /// descriptor then becomes ready with the next event.
     fn wait_direct(&mut self, until: Option<Instant>) -> Result<bool, Error> {
+        if !self.transport.passes() {
+            return self.wait_at_sockets(until);
+        }
         let (budget, mut polls) = (self.wait.budget(), 0);
         loop {
             if self.ring_has_something() {
@@ -346,6 +399,43 @@ impl Client {
         }
     }
 
+    /// Does what [`wait_direct`](Self::wait_direct) does, for a client without shared memory.
+    fn wait_at_sockets(&mut self, until: Option<Instant>) -> Result<bool, Error> {
+        let (budget, mut polls) = (self.wait.budget(), 0);
+        loop {
+            if self.direct.readings.iter().any(DirectReading::has_something) {
+                return Ok(true);
+            }
+            self.interrupt.poll()?;
+            let now = clock::now();
+            self.count_in_time(now)?;
+            let over = until.is_some_and(|until| until <= now);
+            let spins = !over && budget.is_left(|| now);
+            let counts = self.is_uncounted().then(|| self.direct.counted_at + COUNTED_EVERY);
+            let checks = [self.transport.peer_check_interval(), interrupt::slice(None)];
+            let checks = checks.map(|check| check.map(Duration::from));
+            let checks = checks.into_iter().chain([self.direct.links.check_after()]);
+            let check = checks.flatten().min().map(|check| now + check);
+            let wake = [until, counts, check].into_iter().flatten().min();
+            let time = if spins || over { Some(Duration::ZERO) } else { wake.map(|wake| wake - now) };
+            if self.sleep(time)? {
+                return Ok(true);
+            }
+            if over {
+                return Ok(false);
+            }
+            if spins {
+                spin_once(&mut polls);
+                continue;
+            }
+            self.transport.check_peer()?;
+            if check.is_some_and(|check| check <= clock::now()) && self.direct.links.are_active() {
+                self.direct.links.is_due = true;
+                return Ok(true);
+            }
+        }
+    }
+
     /// Consumes the wake-ups that made the descriptor ready, and detects suppliers that are gone.
     fn take_bells(&mut self) -> Result<(), Error> {
         self.transport.woken()?;
@@ -373,15 +463,22 @@ impl Client {
         sleep_at_any(&counted, Some(until), Scope::Shared).ok().map(|_| true)
     }
 
-    fn sleep(&self, time: Option<Duration>) -> Result<(), Error> {
-        let Some(ready) = &self.direct.ready else { return Ok(()) };
+    /// Sleeps until a descriptor is ready; returns whether one is.
+    fn sleep(&mut self, time: Option<Duration>) -> Result<bool, Error> {
+        let Some(ready) = &self.direct.ready else { return Ok(false) };
         let timeout = time.map(|time| rustix::event::Timespec {
             tv_sec: i64::try_from(time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: (time.as_nanos() % 1_000_000_000) as i64,
         });
         let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 8];
         match epoll::wait(ready, &mut events[..], timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(count) => {
+                let is_ready = |of| events[..count].iter().any(|it| it.data.u64() == of);
+                self.direct.links.is_due |= is_ready(UNFINISHED);
+                self.direct.links.has_frame |= is_ready(0);
+                Ok(count > 0)
+            }
+            Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(Error::from_errno(error)),
         }
     }

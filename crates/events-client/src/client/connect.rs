@@ -18,10 +18,10 @@ use unisono_linux::{read, socket, tcp};
 /// The size of the receive buffer for a near broker: as large as a Unix socket's buffer. An event with an
 /// earlier deadline cannot overtake the unread bytes in it. By default, the kernel enlarges the buffer of a
 /// program that reads fast to megabytes, and these fill when the program becomes slow.
-const UNREAD: usize = 128 << 10;
+pub(super) const UNREAD: usize = 128 << 10;
 /// A broker is near if a round trip takes less than this: [`UNREAD`] bytes per round trip are then at least 1
 /// Gbit/s. For longer round trips the kernel adapts the buffer to the bandwidth-delay product.
-const NEAR: Duration = Duration::from_millis(1);
+pub(super) const NEAR: Duration = Duration::from_millis(1);
 
 pub(super) fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error> {
     let socket = connected(address)?;

@@ -5,8 +5,9 @@
 //! was accepted before the event. It waits for an order that is announced but has not come yet. It carries
 //! out orders between two events, because its report has to follow the events that went to the broker.
 
+use super::links::{self, ClientLinks};
 use super::reading::{DirectReading, ReadingOf, ReadingTerms};
-use super::supply::{DirectSupply, MAX_RING_BYTES, NotSupplied};
+use super::supply::{DirectSupply, MAX_FIELDS, MAX_RECEIVED, MAX_RING_BYTES, NotSupplied};
 use super::{
     BrokerAnswer, Client, Error, EventDraft, PublishedEvent, Reception, SubscriptionHandle, TopicHandle,
 };
@@ -24,13 +25,6 @@ use unisono_events_wire::{RefusalCounts, RingOrder, RingReport};
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_sync::LentBytes;
 
-/// The maximum number of received events that the application has not taken yet while this program waits for
-/// an order. Beyond it, the program reads no more frames, and publishes through the broker.
-const MAX_RECEIVED: usize = 256;
-/// The maximum number of fields of one event in a ring, as in the channel (`ChannelLimits::fields`). The
-/// broker refuses an event with more.
-const MAX_FIELDS: usize = 256;
-
 /// A client's state of direct rings.
 #[derive(Debug, Default)]
 pub(super) struct ClientRings {
@@ -39,6 +33,7 @@ pub(super) struct ClientRings {
     /// Number of orders for topics received so far.
     came: u32,
     supplies: BTreeMap<u32, DirectSupply>,
+    pub(super) links: ClientLinks,
     /// The number of bytes that are left for rings.
     room: u64,
     pub(super) readings: Vec<DirectReading>,
@@ -91,6 +86,7 @@ impl ClientRings {
     /// Ends all rings that this program supplies. Their readers can still take all events in them.
     pub(super) fn leave_all(&mut self) {
         self.supplies.clear();
+        self.links.end_all();
     }
 
     /// Ends a topic's ring, and drops its pending orders.
@@ -99,9 +95,9 @@ impl ClientRings {
         self.orders.retain(|(of, ..)| *of != number);
     }
 
-    /// Ends a topic's ring. Returns the number of events that were published in it.
+    /// Ends a topic's ring or link. Returns the number of events that were published in it.
     fn end_supply(&mut self, number: u32) -> u64 {
-        let Some(supply) = self.supplies.remove(&number) else { return 0 };
+        let Some(supply) = self.supplies.remove(&number) else { return self.links.end_supply(number) };
         self.room += supply.bytes();
         supply.events
     }
@@ -115,7 +111,13 @@ impl Client {
         }
         match order {
             RingOrder::Read { link, topic, supplier, last, in_order } => {
-                let socket = self.transport.passed()?.ok_or_else(no_descriptor)?;
+                let is_of_host = self.transport.passes();
+                let socket = if is_of_host { self.transport.passed()? } else { None };
+                let over_link = self.direct.links.take_accepted(link);
+                if !is_of_host && over_link.is_none() {
+                    self.report(number, RingReport::Ended { link, taken: 0 });
+                    return Ok(());
+                }
                 let name = self.topics.name(topic).cloned().unwrap_or_default();
                 let Some(mut terms) = self.direct.terms.get(&number).copied() else { return Ok(()) };
                 if in_order {
@@ -125,18 +127,31 @@ impl Client {
                 let event_type = self.topics.event_type(topic).cloned();
                 let of =
                     ReadingOf { link, subscription, topic, name, event_type, supplier, last, terms, largest };
-                let reading = DirectReading::new(of, socket);
-                if let Some(ready) = &self.direct.ready {
-                    let data = EventData::new_u64(u64::from(link));
-                    epoll::add(ready, reading.descriptor(), data, EventFlags::IN)
-                        .map_err(Error::from_errno)?;
+                let reading = match over_link {
+                    Some(transport) => DirectReading::of_link(of, transport),
+                    None => DirectReading::new(of, socket.ok_or_else(no_descriptor)?),
+                };
+                // the events of a link that has not begun must not end a sleep
+                if !reading.is_link() {
+                    self.watch(&reading)?;
                 }
                 self.direct.readings.push(reading);
             }
+            RingOrder::Listen { link, keys } => self.listen_for(number, link, keys)?,
+            RingOrder::Connect { link, consumer, blocks, address, keys } => {
+                self.connect_to(number, (link, keys), (consumer, address), blocks);
+            }
+            RingOrder::Cut { link } => self.cut(link),
             RingOrder::Begin { link } => {
                 self.empty_rings_before(link);
-                for reading in self.direct.readings.iter_mut().filter(|reading| reading.of.link == link) {
+                let at = self.direct.readings.iter().position(|reading| reading.of.link == link);
+                if let Some(reading) = at.map(|at| &mut self.direct.readings[at]) {
                     reading.begun = true;
+                }
+                if let Some(reading) = at.map(|at| &self.direct.readings[at])
+                    && reading.is_link()
+                {
+                    self.watch(reading)?;
                 }
             }
             RingOrder::Supply { .. } => {
@@ -147,6 +162,7 @@ impl Client {
                 self.direct.orders.push_back((number, order, Some(socket)));
             }
             RingOrder::Numbered { last } => {
+                self.direct.links.numbered(number, last);
                 if let Some(supply) = self.direct.supplies.get_mut(&number) {
                     supply.last = Some(last);
                 }
@@ -154,6 +170,13 @@ impl Client {
             RingOrder::Recall {} => self.direct.orders.push_back((number, order, None)),
         }
         Ok(())
+    }
+
+    /// Makes this client's descriptor ready when a reading may have an event.
+    fn watch(&self, reading: &DirectReading) -> Result<(), Error> {
+        let Some(ready) = &self.direct.ready else { return Ok(()) };
+        let data = EventData::new_u64(u64::from(reading.of.link));
+        epoll::add(ready, reading.descriptor(), data, EventFlags::IN).map_err(Error::from_errno)
     }
 
     /// Returns whether the broker has announced an order that has not come yet because this connection was
@@ -220,7 +243,7 @@ impl Client {
     }
 
     /// Ends a topic's ring: its next events go to the broker.
-    fn leave(&mut self, number: u32, for_good: bool) -> Result<(), Error> {
+    pub(super) fn leave(&mut self, number: u32, for_good: bool) -> Result<(), Error> {
         let events = self.direct.end_supply(number);
         if let Some(outlet) = self.outlets.get_mut(&number) {
             outlet.left_rings |= for_good;
@@ -238,6 +261,9 @@ impl Client {
     ) -> Result<bool, Error> {
         if self.direct.ready.is_none() {
             return Ok(false);
+        }
+        if !self.transport.passes() {
+            return self.publish_on_link(number, event, (flags, sequence), token);
         }
         loop {
             self.receive_orders()?;
@@ -339,9 +365,16 @@ impl Client {
         }
     }
 
-    /// Produces the broker's answer for an event in a ring.
-    fn answer_direct(&mut self, number: u32, token: u32) -> Result<(), Error> {
+    /// Produces the broker's answer for an event in a ring or a link.
+    pub(super) fn answer_direct(&mut self, number: u32, token: u32) -> Result<(), Error> {
         let answer = loop {
+            if let Some((last, events)) = self.direct.links.numbers(number) {
+                if let Some(last) = last {
+                    break links::published_on_link(last, events);
+                }
+                self.receive_frame(None)?;
+                continue;
+            }
             let Some(supply) = self.direct.supplies.get(&number) else { return Ok(()) };
             if let Some(last) = supply.last {
                 let outcome = PublishOutcome::Taken(u32::try_from(supply.readers()).unwrap_or(u32::MAX));

@@ -466,7 +466,7 @@ impl Client {
             if self.direct.stays_ready {
                 self.stays_ready(false)?;
             }
-            if !self.direct.readings.is_empty() {
+            if !self.direct.readings.is_empty() || self.direct.links.are_active() {
                 return self.receive_direct(left);
             }
             if !self.receive_frame(left)? {

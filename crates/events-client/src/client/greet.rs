@@ -27,7 +27,10 @@ impl Client {
                 return Err(Error::SilentServer { address: Box::new(address.clone()), within });
             }
         }
-        Ok(())
+        match at {
+            Some((BrokerAddress::Tcp(_), _)) if self.terms.links => self.take_links(),
+            _ => Ok(()),
+        }
     }
 
     /// Converts the error of a greeting that went to a network address. The connection has broken before a

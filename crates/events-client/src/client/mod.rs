@@ -27,6 +27,7 @@ mod events;
 mod greet;
 mod handles;
 mod late;
+mod links;
 mod loan;
 mod options;
 mod paths;

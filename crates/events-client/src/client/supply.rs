@@ -23,6 +23,12 @@ use unisono_sync::{LentBytes, SpinBudget, Wait};
 /// The maximum number of bytes of all rings of a program: a quarter of the broker's default for all queues
 /// (`Limits::memory` of the broker), so that rings take no more than queues would.
 pub(super) const MAX_RING_BYTES: u64 = 256 << 20;
+/// The maximum number of received events that the application has not taken yet while this program waits for
+/// an order. Beyond it, the program reads no more frames, and publishes through the broker.
+pub(super) const MAX_RECEIVED: usize = 256;
+/// The maximum number of fields of one event in a ring, as in the channel (`ChannelLimits::fields`). The
+/// broker refuses an event with more.
+pub(super) const MAX_FIELDS: usize = 256;
 /// The maximum number of readers of a ring; the broker connects no more.
 const MAX_LINKS: u32 = 16;
 /// Minimum slot size in bytes: a head with a short key, some fields and a small payload. Chosen, not

@@ -42,7 +42,7 @@ proptest! {
             Frame::Close { number }, Frame::Flush { number }, Frame::Ask, Frame::Reload, Frame::Alive,
             Frame::TakeOver { step: TakeOverStep::Log },
             Frame::TakenOver(TakeOverReport { refused: Some(text.clone()), sockets: number, log: None }),
-            Frame::Welcome(WelcomeTerms { version: 1, largest: number, path_largest: 1, same_clock: true, run: u64::from(number), reply: text.clone(), peer_timeout_ns: u64::from(number), late_reports: number.is_multiple_of(2), refusal_reports: number.is_multiple_of(3) }),
+            Frame::Welcome(WelcomeTerms { version: 1, largest: number, path_largest: 1, same_clock: true, run: u64::from(number), reply: text.clone(), peer_timeout_ns: u64::from(number), late_reports: number.is_multiple_of(2), refusal_reports: number.is_multiple_of(3), links: number.is_multiple_of(5) }),
             Frame::Accepted { number }, Frame::Refused { number, reason: &text },
             Frame::Published { topic: number, token: 1, sequence: long, outcome: PublishOutcome::Taken(7) },
             Frame::Published { topic: 1, token: 1, sequence: long, outcome: PublishOutcome::Written(7) },

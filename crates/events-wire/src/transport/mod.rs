@@ -52,6 +52,7 @@ mod datagram_channel;
 mod datagram_listener;
 mod datagrams;
 mod foreign;
+mod framing;
 mod heads;
 mod peer;
 mod shared_inbox;
@@ -65,9 +66,10 @@ mod websocket;
 pub use crate::buffers::BufferShare;
 pub use datagram_listener::DatagramListener;
 pub use foreign::foreign_service;
+pub use framing::{Framing, mqtt_packet_length};
 pub use peer::PeerWatcher;
 pub(crate) use stream::NO_MEMORY;
-pub use stream::{Framing, MAX_INTAKE, StreamTransport, mqtt_packet_length};
+pub use stream::{MAX_INTAKE, StreamTransport};
 pub use stream_listener::StreamListener;
 pub(crate) use stream_listener::accept;
 pub use websocket::WebOrigins;
@@ -317,12 +319,28 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(())
     }
 
+    /// Returns the number of bytes of taken frames that have not left this process. Transports other than
+    /// streams do not count them.
+    fn unsent(&self) -> usize {
+        0
+    }
+
+    /// Returns whether the other end's kernel has acknowledged all frames that were taken. Transports within
+    /// a host have nothing to wait for.
+    fn is_acknowledged(&self) -> bool {
+        true
+    }
+
     /// Returns whether the last [`receive`](Self::receive) returned `None` because it reached its bound on
     /// bytes. More bytes may have come: the caller serves its other connections, and then calls again without
     /// waiting for the descriptor.
     fn stopped_early(&self) -> bool {
         false
     }
+
+    /// Makes the next [`receive`](Self::receive) ask the kernel, even if the last one seemed to have taken
+    /// all.
+    fn look_again(&mut self) {}
 
     /// Returns the received bytes that are no whole frame. After an error of [`receive`](Self::receive), they
     /// show the protocol of the other end. Transports other than streams have none.

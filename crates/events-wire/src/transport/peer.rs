@@ -127,6 +127,12 @@ impl PeerWatch {
     }
 }
 
+/// Returns whether the other end's kernel has acknowledged all bytes that were sent to a TCP socket.
+pub(super) fn is_acknowledged(socket: BorrowedFd<'_>) -> bool {
+    let is_done = |it: tcp::Silence| it.unacknowledged == 0 && it.unsent.unwrap_or_default() == 0;
+    tcp::silence(socket).is_ok_and(is_done)
+}
+
 fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

@@ -10,8 +10,9 @@
 
 use super::channel::ByteChannel;
 use super::datagram_channel::DatagramChannel;
+use super::framing::{Framing, LENGTH};
 use super::heads::{self, HEADROOM, HeadHistory};
-use super::peer::{PeerWatch, PeerWatcher};
+use super::peer::{self, PeerWatch, PeerWatcher};
 use super::shared_inbox;
 use super::socket::Intake;
 use super::socket_channel::SocketChannel;
@@ -59,8 +60,6 @@ const KEPT: usize = 1 << 20;
 pub(crate) const NO_MEMORY: &str = "the connections of this user hold as much memory as they may; send smaller \
                                     frames, or read what was sent";
 
-/// The length that precedes a frame.
-const LENGTH: usize = 4;
 /// The number of bytes after which the length of a frame is known with every framing: in MQTT, the length has
 /// up to four bytes after the first byte.
 const MAX_LENGTH_BYTES: usize = 5;
@@ -72,47 +71,6 @@ const COMPRESSED: [u8; LENGTH] = [0xff, 0xff, 0xff, 0xfe];
 
 /// The first bytes of a TLS connection. Read as a length, they would belong to a greeting of 65 KiB or more.
 const CLIENT_HELLO: [u8; 3] = [0x16, 3, 1];
-
-/// The rule for finding the end of a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Framing {
-    /// Each frame follows its length in four bytes, which do not count themselves.
-    #[default]
-    Length,
-    /// Each frame is an MQTT packet, which contains its own length.
-    Mqtt,
-}
-
-impl Framing {
-    /// Returns the begin and end of the front frame, once its length has arrived.
-    fn span(self, bytes: &[u8]) -> Result<Option<(usize, usize)>, TransportError> {
-        match self {
-            Self::Length => {
-                let length = bytes.first_chunk::<LENGTH>();
-                Ok(length.map(|length| (LENGTH, LENGTH + u32::from_le_bytes(*length) as usize)))
-            }
-            Self::Mqtt => match mqtt_packet_length(bytes) {
-                Ok(length) => Ok(length.map(|length| (0, length))),
-                Err(what) => Err(TransportError::Broken(what.to_owned())),
-            },
-        }
-    }
-}
-
-/// Returns the length of the MQTT packet at the start of `bytes`, or `None` if its header is incomplete.
-///
-/// # Errors
-/// The length is not valid in MQTT.
-pub fn mqtt_packet_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
-    let mut length = 0;
-    for (place, byte) in bytes.iter().skip(1).take(4).enumerate() {
-        length |= usize::from(byte & 0x7F) << (7 * place);
-        if byte & 0x80 == 0 {
-            return Ok(Some(2 + place + length));
-        }
-    }
-    if bytes.len() >= 5 { Err("a length of more than four bytes") } else { Ok(None) }
-}
 
 /// One end of a stream.
 #[derive(Debug)]
@@ -507,6 +465,10 @@ impl FrameTransport for StreamTransport {
         Ok(Some(IncomingFrame { bytes: &self.inbox[begin..end], shared_payload: None }))
     }
 
+    fn look_again(&mut self) {
+        self.drained = false;
+    }
+
     fn received_part(&self) -> &[u8] {
         &self.inbox[self.start..self.end]
     }
@@ -572,6 +534,14 @@ impl FrameTransport for StreamTransport {
             Some(peer) => peer.check(self.channel.as_fd()),
             None => Ok(()),
         }
+    }
+
+    fn unsent(&self) -> usize {
+        self.waiting()
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.waiting() == 0 && peer::is_acknowledged(self.channel.as_fd())
     }
 
     fn woken(&mut self) -> Result<(), TransportError> {

@@ -50,8 +50,8 @@ impl Broker {
             });
         }
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
-        let answer = subscribed(session.terms, number, &codes, first.as_deref());
-        self.confirm_change(client, id, answer);
+        let packet = subscribed(session.terms, number, &codes, first.as_deref());
+        self.accept_filters(client, id, packet);
         self.mqtt_place(id);
     }
 

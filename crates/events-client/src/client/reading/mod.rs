@@ -1,4 +1,4 @@
-//! The reader's end of a supplier's ring.
+//! The reader's end of a supplier's ring, or of a link over TCP, whose frames are the entries of a ring.
 //!
 //! The content of the ring is not trusted. A frame is copied before it is parsed. A large payload may stay in
 //! the ring; then only the head is copied. An unreadable entry ends the link, and from then on the broker
@@ -6,14 +6,17 @@
 //!
 //! While an event in the ring is due before an earlier one, the reader takes all events out of the ring and
 //! hands them out by deadline ([`SortedEvents`]). Otherwise, the ring is already in the order of deadlines.
+//! Of a link it takes all events that have arrived.
 
 use super::received::ReceivedEvent;
 use super::sorted::{SortedEvent, SortedEvents, SortedLimits};
 use super::{Reception, SubscriptionHandle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_eventchannel::NO_DEADLINE;
 use unisono_events_wire::DirectCounts;
 use unisono_events_wire::EventBytes;
@@ -22,7 +25,7 @@ use unisono_events_wire::frame::{DeliverHead, Frame};
 use unisono_events_wire::memory::{
     APART, Doorbell, DoorbellState, MemoryConsumer, MemoryOffer, NextEvent, WAY, shared_payload,
 };
-use unisono_events_wire::transport::Dozing;
+use unisono_events_wire::transport::{Dozing, FrameTransport, SharedPayload, TransportError};
 use unisono_events_wire::{EventOrder, SubscriptionSpec, WhenLate};
 use unisono_linux::clock::{self, Instant};
 
@@ -60,11 +63,19 @@ impl From<&SubscriptionSpec> for ReadingTerms {
     }
 }
 
-/// A ring that this program reads.
+/// Where a reading's events come from.
+#[derive(Debug)]
+enum ReadingSource {
+    /// The socket over which rings are offered.
+    Rings(Doorbell),
+    Link(Box<dyn FrameTransport>),
+}
+
+/// A ring or a link that this program reads.
 #[derive(Debug)]
 pub(super) struct DirectReading {
     pub(super) of: ReadingOf,
-    bell: Doorbell,
+    source: ReadingSource,
     ring: Option<MemoryConsumer>,
     copy: Vec<u8>,
     /// The number of the next event in the ring, from 1; `None` before the first event.
@@ -122,10 +133,19 @@ impl LateVerdict {
 
 impl DirectReading {
     pub(super) fn new(of: ReadingOf, socket: OwnedFd) -> Self {
+        Self::with(of, ReadingSource::Rings(Doorbell::new(socket)))
+    }
+
+    /// Reads from a link whose supplier has shown its key.
+    pub(super) fn of_link(of: ReadingOf, link: Box<dyn FrameTransport>) -> Self {
+        Self::with(of, ReadingSource::Link(link))
+    }
+
+    fn with(of: ReadingOf, source: ReadingSource) -> Self {
         let sorted = SortedEvents::new(of.terms.limits);
         Self {
             of,
-            bell: Doorbell::new(socket),
+            source,
             ring: None,
             copy: Vec::new(),
             expected: None,
@@ -143,7 +163,15 @@ impl DirectReading {
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        match &self.source {
+            ReadingSource::Rings(bell) => bell.as_fd(),
+            ReadingSource::Link(link) => link.as_fd(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_link(&self) -> bool {
+        matches!(self.source, ReadingSource::Link(_))
     }
 
     /// Takes the next event or notice. Returns `None` if the ring is empty, or if so many events were skipped
@@ -157,7 +185,7 @@ impl DirectReading {
             self.sort_early();
             // an event is a large value: moving it into a queue and out again would cost two copies
             let next = if self.sorted.is_empty() && self.ahead.is_none() {
-                self.next_in_ring()?
+                self.next_unsorted()?
             } else {
                 self.sorted.take_first().or_else(|| self.ahead.take())
             };
@@ -186,13 +214,23 @@ impl DirectReading {
     #[inline]
     fn has_early(&self) -> bool {
         self.of.terms.order == EventOrder::Deadlines
-            && self.ring.as_ref().is_some_and(MemoryConsumer::has_early)
+            && match &self.source {
+                ReadingSource::Rings(_) => self.ring.as_ref().is_some_and(MemoryConsumer::has_early),
+                ReadingSource::Link(link) => !link.received_part().is_empty(),
+            }
     }
 
     /// Takes all events out of the ring if an event may be due before an earlier event, even if the earlier
     /// event has been taken already.
     #[inline]
     fn sort_early(&mut self) {
+        // the first event of a link shows whether others have come with it
+        if self.is_link() && self.sorted.is_empty() && self.ahead.is_none() && self.end.is_none() {
+            match self.next_in_link() {
+                Ok(event) => self.ahead = event,
+                Err(end) => self.end = Some(end),
+            }
+        }
         if !self.sorts() {
             return;
         }
@@ -235,12 +273,49 @@ impl DirectReading {
         rest
     }
 
+    /// Takes the next event after [`sort_early`](Self::sort_early) has taken none.
+    #[inline(always)]
+    fn next_unsorted(&mut self) -> Result<Option<SortedEvent>, ReadingEnd> {
+        match self.end {
+            Some(end) => Err(end),
+            None if self.is_link() => Ok(None),
+            None => self.next_in_ring(),
+        }
+    }
+
+    /// Takes the next event that has arrived over a link.
+    fn next_in_link(&mut self) -> Result<Option<SortedEvent>, ReadingEnd> {
+        let ReadingSource::Link(link) = &mut self.source else { return Ok(None) };
+        match link.receive() {
+            Ok(Some(frame)) => {
+                self.copy.clear();
+                self.copy.extend_from_slice(frame.bytes);
+            }
+            Ok(None) => return Ok(None),
+            Err(TransportError::Closed) => return Err(ReadingEnd::Ended),
+            Err(_) => return Err(ReadingEnd::Broken),
+        }
+        self.copied_event(None).map(Some)
+    }
+
+    /// Waits until more of a link may have arrived. Returns false if nothing has by the time `until`.
+    pub(super) fn await_more(&self, until: StdInstant) -> bool {
+        let left = until.saturating_duration_since(StdInstant::now());
+        let timeout = Timespec::try_from(left.max(StdDuration::from_millis(1))).ok();
+        let descriptor = self.descriptor();
+        let came = poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], timeout.as_ref());
+        came != Ok(0) && !left.is_zero()
+    }
+
     /// Takes the next event out of the ring. Returns `None` if the ring is empty, or if so many losses and
     /// closed rings were skipped that the caller has to check its timeout.
     #[inline(always)]
     fn next_in_ring(&mut self) -> Result<Option<SortedEvent>, ReadingEnd> {
         if let Some(end) = self.end {
             return Err(end);
+        }
+        if self.is_link() {
+            return self.next_in_link();
         }
         for _ in 0..MAX_SKIPPED {
             let Some(ring) = &mut self.ring else {
@@ -288,16 +363,22 @@ impl DirectReading {
                 },
             };
             let shared = held.map(|event| shared_payload(event, head));
-            let copy = std::mem::take(&mut self.copy);
-            let event = match Frame::read(&copy) {
-                Ok(Frame::Deliver { head, payload }) => self.event(head, EventBytes::new(payload, shared)),
-                _ => None,
-            };
-            self.copy = copy;
-            return event.map(Some).ok_or(ReadingEnd::Broken);
+            return self.copied_event(shared).map(Some);
         }
         self.skipped = true;
         Ok(None)
+    }
+
+    /// Reads the event in the copied frame; `shared` is its payload if that was not copied.
+    #[inline(always)]
+    fn copied_event(&mut self, shared: Option<SharedPayload>) -> Result<SortedEvent, ReadingEnd> {
+        let copy = std::mem::take(&mut self.copy);
+        let event = match Frame::read(&copy) {
+            Ok(Frame::Deliver { head, payload }) => self.event(head, EventBytes::new(payload, shared)),
+            _ => None,
+        };
+        self.copy = copy;
+        event.ok_or(ReadingEnd::Broken)
     }
 
     /// Returns the number of events of the ring that the program has received or knows to be lost. The broker
@@ -324,8 +405,9 @@ impl DirectReading {
 
     /// Maps the next ring that was offered. Returns whether there was an offer.
     fn join(&mut self) -> io::Result<bool> {
-        let Some(offer) = MemoryOffer::receive(&self.bell)? else { return Ok(false) };
-        let ring = offer.accept(WAY, &self.bell)?;
+        let ReadingSource::Rings(bell) = &self.source else { return Ok(false) };
+        let Some(offer) = MemoryOffer::receive(bell)? else { return Ok(false) };
+        let ring = offer.accept(WAY, bell)?;
         // a slot is a quarter larger than its ring's first event
         if ring.largest() > self.of.largest + self.of.largest / 4 + 64 {
             return Err(io::ErrorKind::InvalidData.into());
@@ -410,7 +492,7 @@ impl DirectReading {
         self.skipped = false;
         self.sort_early();
         if self.sorted.is_empty() && self.ahead.is_none() && self.notices.is_empty() {
-            self.ahead = self.next_in_ring()?;
+            self.ahead = self.next_unsorted()?;
         }
         // a notice precedes all events
         if !self.notices.is_empty() {
@@ -453,116 +535,12 @@ impl DirectReading {
 
     /// Consumes the wake-ups that made the descriptor ready. Returns whether the supplier is alive.
     pub(super) fn woken(&mut self) -> bool {
-        self.gone |= !matches!(self.bell.take(), Ok(DoorbellState::Quiet | DoorbellState::Rung));
+        if let ReadingSource::Rings(bell) = &self.source {
+            self.gone |= !matches!(bell.take(), Ok(DoorbellState::Quiet | DoorbellState::Rung));
+        }
         !self.gone
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use unisono_events_wire::memory::{MemoryGeometry, MemorySupplier, WhenBehind};
-
-    const MAX_READ_BYTES: usize = 64 << 10;
-
-    /// Makes a reading, and the ring that the test fills with arbitrary bytes.
-    fn reading() -> (DirectReading, MemorySupplier, Doorbell) {
-        reading_with(MAX_READ_BYTES * 5 / 4)
-    }
-
-    fn reading_with(slot: usize) -> (DirectReading, MemorySupplier, Doorbell) {
-        let (one, other) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a pair");
-        let geometry = MemoryGeometry::new(8, slot as u32, 1).expect("small");
-        let mut ring = MemorySupplier::create(geometry, WAY).expect("memory is left");
-        let bell = Doorbell::new(other);
-        ring.offer(WhenBehind::BlocksSupplier, &bell).expect("the first");
-        let of = ReadingOf {
-            link: 1,
-            subscription: SubscriptionHandle(1),
-            topic: 2,
-            name: "t".into(),
-            event_type: None,
-            supplier: 3,
-            last: 0,
-            terms: (&SubscriptionSpec::default()).into(),
-            largest: MAX_READ_BYTES,
-        };
-        (DirectReading::new(of, one), ring, bell)
-    }
-
-    fn frame(sequence: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let head = DeliverHead { sequence, ..DeliverHead::default() };
-        Frame::Deliver { head, payload: b"payload" }.write(&mut bytes);
-        bytes
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_a_supplier_writes_a_consumer_takes_events_or_ends_the_link(
-            bytes in proptest::collection::vec(any::<u8>(), 0..200),
-            is_a_delivery in any::<bool>(), repeat in 0..400_usize, tag in any::<u32>(), small in any::<bool>(),
-        ) {
-            let mut bytes = bytes;
-            if let [first, a, b, c, ..] = &mut bytes[..] && is_a_delivery {
-                (*first, *a, *b, *c) = (135, 0, 0, 0);
-            }
-            let bytes = bytes.repeat(1 + repeat);
-            let (mut reading, mut ring, _bell) = reading();
-            ring.publish(0, &frame(1)).expect("it is empty");
-            let tag = if small { tag % 300 } else { tag };
-            ring.publish(tag, &bytes).expect("it fits");
-            prop_assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
-            loop {
-                match reading.take() {
-                    Ok(Some(_)) => {}
-                    end => {
-                        prop_assert!(matches!(end, Err(ReadingEnd::Broken) | Ok(None)), "{end:?}");
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn numbers_that_go_back_and_events_beyond_the_largest_end_the_link() {
-        let (mut reading, mut ring, _bell) = reading();
-        for number in [5, 6, 6] {
-            ring.publish(0, &frame(number)).expect("there is room");
-        }
-        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
-        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
-        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
-        let (mut reading, mut ring, _bell) = self::reading();
-        let mut large = frame(1);
-        let head = large.len() - b"payload".len();
-        large.resize(MAX_READ_BYTES + 1, 0);
-        ring.publish(head as u32, &large).expect("there is room");
-        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
-    }
-
-    #[test]
-    fn a_ring_for_larger_events_than_a_supplier_may_publish_is_refused() {
-        let (mut reading, mut ring, _bell) = reading_with(2 * MAX_READ_BYTES);
-        ring.publish(0, &frame(1)).expect("there is room");
-        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
-    }
-
-    #[test]
-    fn what_a_supplier_wrote_before_it_died_is_taken_and_then_the_link_ends() {
-        let (mut reading, mut ring, bell) = reading();
-        ring.publish(0, &frame(1)).expect("there is room");
-        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
-        ring.publish(0, &frame(2)).expect("there is room");
-        // the supplier is killed: its socket is closed, and no call closes the ring
-        std::mem::forget(ring);
-        bell.close();
-        assert!(!reading.woken());
-        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
-        assert!(matches!(reading.take(), Err(ReadingEnd::Ended)));
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-//! Direct rings: suppliers publish straight to consumers, through shared memory.
+//! Direct rings: suppliers publish straight to consumers, through shared memory. `tcp.rs` has the links that
+//! do the same between hosts.
 //!
 //! A supplier's topic is *direct* while every consumer of the topic may read rings and the links stay within
 //! the limits below. The broker introduces the two ends of each *link*. When a consumer that cannot read
@@ -15,14 +16,18 @@
 //! broker (`Begin`). `Left` precedes the next event through the broker. If the broker delivers an event with
 //! a higher number than the last event before the ring, the consumer empties the ring first.
 
+mod audiences;
+mod counts;
+mod tcp;
+
 use super::{Broker, ConnectedClient};
 use crate::sorted_map::SortedMap;
 use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tcp::{DirectWay, LinkStep, TcpLinks};
 use unisono_eventchannel::{
-    BlockedSuppliers, ChangedAudiences, ConsumerId, InboxCounters, Interest, NumberMap, SubscriptionId,
-    SubscriptionIndex, SupplierId, SupplierOwner, TopicId, give_back,
+    BlockedSuppliers, ConsumerId, InboxCounters, NumberMap, SupplierId, SupplierOwner, TopicId, give_back,
 };
 use unisono_events_wire::NoticeText;
 use unisono_events_wire::frame::Frame;
@@ -32,17 +37,6 @@ use unisono_events_wire::{DirectCounts, MAX_OF_REPORT, RingOrder, RingReport};
 /// Maximum number of consumers of one direct supplier; with more, one copy into the broker is cheaper than
 /// the sockets and pages of the links.
 const MAX_LINKS: usize = 16;
-
-/// Maximum number of links that were announced to suppliers and are not in use yet. The broker keeps a socket
-/// for each, and a process usually has 1024 descriptors: half of them stay for programs.
-const MAX_IDLE: usize = 512;
-/// Maximum number of idle links of one supplying program, which holds the other end of each. Eight programs
-/// with as many fill [`MAX_IDLE`].
-const MAX_IDLE_PER_SUPPLIER: usize = 64;
-
-/// Maximum number of links of a program to suppliers, or to consumers: each costs both ends up to three
-/// descriptors, and a process usually has 1024.
-const MAX_LINKS_PER_SUPPLIER: usize = 128;
 
 /// All direct rings.
 #[derive(Debug, Default)]
@@ -58,11 +52,13 @@ pub(super) struct DirectRings {
     short: BTreeSet<TopicId>,
     /// Links whose consumers must first take events from the broker.
     waiting: Vec<WaitingLink>,
+    tcp: TcpLinks,
 }
 
-/// A topic that a program may supply through rings.
+/// A topic that a program may supply through rings, or over TCP.
 #[derive(Debug)]
 struct DirectSupplier {
+    way: DirectWay,
     supplier: SupplierId,
     topic: TopicId,
     owner: SupplierOwner,
@@ -87,6 +83,8 @@ struct IntroducedLink {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum DirectState {
     Brokered,
+    /// The consumer was asked to listen for a link over TCP.
+    Asked,
     /// Links were announced to the supplier, which may use them from then on.
     Introduced,
     Recalled,
@@ -94,9 +92,10 @@ enum DirectState {
     GivenUp,
 }
 
-/// A consumer that may read rings.
+/// A consumer that may read rings, or links over TCP.
 #[derive(Debug)]
 struct DirectReader {
+    way: DirectWay,
     client: ClientId,
     number: u32,
     name: Arc<str>,
@@ -112,41 +111,6 @@ struct WaitingLink {
     consumer: ConsumerId,
     supplier: SupplierId,
     topic: TopicId,
-}
-
-/// Counts of links.
-#[derive(Debug, Default)]
-struct LinkCounts {
-    idle: usize,
-    idle_of: SortedMap<ClientId, usize>,
-    supplied: SortedMap<ClientId, usize>,
-    read: SortedMap<ClientId, usize>,
-}
-
-impl LinkCounts {
-    fn add(&mut self, supplier: ClientId, reader: Option<&DirectReader>, used: bool) {
-        if !used {
-            self.idle += 1;
-            *self.idle_of.get_or_insert_with(supplier, || 0) += 1;
-        }
-        *self.supplied.get_or_insert_with(supplier, || 0) += 1;
-        if let Some(reader) = reader {
-            *self.read.get_or_insert_with(reader.client, || 0) += 1;
-        }
-    }
-
-    /// Returns whether a supplier may get links to these readers in addition to all links counted so far.
-    fn fit<'a>(&self, supplier: ClientId, readers: impl Iterator<Item = &'a DirectReader>) -> bool {
-        let mut new = SortedMap::<ClientId, usize>::default();
-        readers.for_each(|reader| *new.get_or_insert_with(reader.client, || 0) += 1);
-        let of =
-            |counts: &SortedMap<ClientId, usize>, client| counts.get(&client).copied().unwrap_or_default();
-        let all: usize = new.values().sum();
-        self.idle + all <= MAX_IDLE
-            && of(&self.idle_of, supplier) + all <= MAX_IDLE_PER_SUPPLIER
-            && of(&self.supplied, supplier) + all <= MAX_LINKS_PER_SUPPLIER
-            && new.iter().all(|(client, theirs)| of(&self.read, *client) + theirs <= MAX_LINKS_PER_SUPPLIER)
-    }
 }
 
 impl DirectRings {
@@ -211,11 +175,14 @@ impl Broker {
             && (spec.exclusive, spec.durability) == (false, Durability::Received)
             && (&spec.period_ns, &spec.writer) == (&None, &None)
             && spec.from_elsewhere.is_none(); // its events have numbers of their own
-        if let Some(connected) = self.clients.get(&client).filter(|client| plain && client.has_rings()) {
+        if let Some(connected) = self.clients.get(&client).filter(|_| plain)
+            && let Some(way) = connected.direct_way()
+        {
             let (state, links) = (DirectState::Brokered, SortedMap::default());
             let (owner, cut_off) = (connected.owner.of_supplier(), SortedMap::default());
             let in_order = spec.order == EventOrder::Publication;
-            let at = DirectSupplier { supplier, topic, owner, in_order, state, last: None, links, cut_off };
+            let last = None;
+            let at = DirectSupplier { way, supplier, topic, owner, in_order, state, last, links, cut_off };
             self.direct.add((client, number), at);
         }
     }
@@ -226,7 +193,8 @@ impl Broker {
         (consumer, blocked): (ConsumerId, BlockedSuppliers),
         spec: &SubscriptionSpec,
     ) {
-        let Some(connected) = self.clients.get(&client).filter(|client| client.has_rings()) else { return };
+        let Some(connected) = self.clients.get(&client) else { return };
+        let Some(way) = connected.direct_way() else { return };
         if spec.may_read_rings() {
             let name = match &*spec.name {
                 "" => Arc::clone(&connected.name),
@@ -234,13 +202,14 @@ impl Broker {
             };
             let blocks = (spec.full == WhenFull::BlockSupplier).then_some(blocked);
             let (events, bytes) = (spec.queue_events, spec.queue_bytes);
-            let reader = DirectReader { client, number, name, blocks, events, bytes };
+            let reader = DirectReader { way, client, number, name, blocks, events, bytes };
             self.direct.readers.insert(consumer, reader);
         }
     }
 
     pub(super) fn remove_direct_supplier(&mut self, client: ClientId, number: u32) {
         if let Some(at) = self.direct.remove((client, number)) {
+            self.direct.tcp.end_recall((client, number));
             self.forget(at.links.into_iter().map(|(_, it)| it.link));
             self.idle_links_changed();
         }
@@ -261,77 +230,12 @@ impl Broker {
 
     pub(super) fn remove_direct_reader(&mut self, consumer: ConsumerId) {
         self.direct.readers.remove(&consumer);
+        self.direct.tcp.forget_consumer(consumer);
         give_back(&mut self.direct.readers);
     }
 
     fn forget(&mut self, links: impl Iterator<Item = u32>) {
         links.for_each(|link| self.tasks.push_back(Task::Forget { link }));
-    }
-
-    /// Marks the topics with ring suppliers whose consumers may have changed.
-    pub(super) fn find_changed_audiences(&mut self) {
-        if !self.channel.have_audiences_changed() {
-            return;
-        }
-        let changes = self.channel.take_changed_audiences();
-        let (DirectRings { topics, changed, .. }, channel) = (&mut self.direct, &self.channel);
-        if topics.is_empty() {
-            return;
-        }
-        let before = changed.len();
-        match changes {
-            ChangedAudiences::Of(patterns) => {
-                let (mut wild, mut number) = (SubscriptionIndex::default(), 0);
-                for pattern in patterns {
-                    if let Some(name) = pattern.as_name() {
-                        changed.extend(channel.topic(name).filter(|topic| topics.contains_key(topic)));
-                    } else {
-                        wild.insert(SubscriptionId(number), Interest::in_topics(pattern));
-                        number += 1;
-                    }
-                }
-                if number > 0 {
-                    self.counters.work += topics.len() / 16;
-                    let is_named = |topic: &TopicId| {
-                        let spec = channel.topic_spec(*topic);
-                        spec.is_some_and(|spec| wild.of_topic(&spec.name, None).next().is_some())
-                    };
-                    changed.extend(topics.keys().copied().filter(is_named));
-                }
-            }
-            _ => changed.extend(topics.keys().copied()),
-        }
-        self.counters.work += changed.len() - before;
-    }
-
-    /// Drops the links of consumers that have gone from the changed topics. Returns the consumers of each
-    /// changed topic, and counts the remaining links of all topics.
-    fn drop_links(&mut self) -> (NumberMap<TopicId, Option<Vec<ConsumerId>>>, LinkCounts) {
-        let (mut audiences, mut dropped) = (NumberMap::default(), Vec::new());
-        let changed = std::mem::take(&mut self.direct.changed);
-        let affected: Vec<_> = self.direct.suppliers_of(&changed).collect();
-        for of in affected {
-            let Some(at) = self.direct.suppliers.get_mut(&of) else { continue };
-            let audience = audiences.entry(at.topic).or_insert_with(|| self.channel.audience_of(at.topic));
-            at.links.retain(|consumer, it| {
-                let stays = audience.as_ref().is_some_and(|audience| audience.contains(consumer));
-                if !stays {
-                    dropped.push(it.link);
-                }
-                stays
-            });
-        }
-        if !dropped.is_empty() {
-            for topic in std::mem::take(&mut self.direct.short) {
-                audiences.entry(topic).or_insert_with(|| self.channel.audience_of(topic));
-            }
-        }
-        let (mut counts, DirectRings { suppliers, readers, .. }) = (LinkCounts::default(), &self.direct);
-        for ((client, _), at) in suppliers {
-            at.links.iter().for_each(|(consumer, it)| counts.add(*client, readers.get(consumer), it.used));
-        }
-        self.forget(dropped.into_iter());
-        (audiences, counts)
     }
 
     /// Introduces and recalls suppliers after consumers have come or gone. These orders go out before all
@@ -343,36 +247,56 @@ impl Broker {
             return;
         }
         let (audiences, mut counts) = self.drop_links();
-        let mut first = Vec::new();
+        let (mut first, now) = (Vec::new(), self.timers.last_call());
         let topics: BTreeSet<TopicId> = audiences.keys().copied().collect();
         let affected: BTreeSet<_> = self.direct.suppliers_of(&topics).collect();
         let (clients, direct) = (&self.clients, &mut self.direct);
-        let DirectRings { suppliers, readers, last_link, short, .. } = direct;
+        let DirectRings { suppliers, readers, last_link, short, tcp, .. } = direct;
         short.retain(|topic| !topics.contains(topic));
         for (client, number) in &affected {
             let Some(at) = suppliers.get_mut(&(*client, *number)) else { continue };
             if matches!(at.state, DirectState::Recalled | DirectState::GivenUp) {
                 continue;
             }
-            let audience = audiences.get(&at.topic).and_then(Option::as_ref);
+            let (way, audience) = (at.way, audiences.get(&at.topic).and_then(Option::as_ref));
             let may = audience.as_ref().is_some_and(|audience| {
                 // one thread cannot wait for itself, and a ring cannot drop the events of one supplier and
                 // block another one
                 let may_read = |reader: &DirectReader| {
-                    reader.client != *client && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
+                    (reader.way == way && reader.client != *client)
+                        && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
+                        && (way == DirectWay::Memory || tcp.may_connect(clients, *client, reader.client))
                 };
                 // rules that were read since the last arrangement may no longer allow the program rings
-                clients.get(client).is_some_and(ConnectedClient::has_rings)
-                    && audience.len() <= MAX_LINKS
+                clients.get(client).and_then(ConnectedClient::direct_way) == Some(way)
+                    && audience.len() <= way.max_links()
                     && audience.iter().all(|reader| readers.get(reader).is_some_and(may_read))
             });
             let audience = audience.map(Vec::as_slice).unwrap_or_default();
             let new = || audience.iter().filter(|it| !at.links.contains_key(it));
             let fits = may && counts.fit(*client, new().filter_map(|it| readers.get(it)));
-            if !fits {
-                if may {
-                    short.insert(at.topic);
+            if may && !fits {
+                short.insert(at.topic);
+            }
+            if way == DirectWay::Tcp {
+                let wanted = audience.first().copied().filter(|_| fits);
+                match at.arrange(wanted, last_link) {
+                    LinkStep::Stays => {}
+                    LinkStep::Recall { link } => {
+                        tcp.begin_recall(now, (*client, *number), link);
+                        first.push(recall(*client, *number));
+                    }
+                    LinkStep::Ask { link } => {
+                        if let Some(reader) = wanted.and_then(|consumer| readers.get(&consumer)) {
+                            counts.add(*client, Some(reader), false);
+                            let order = tcp.listen(link);
+                            first.push(order_task(reader.client, reader.number, order));
+                        }
+                    }
                 }
+                continue;
+            }
+            if !fits {
                 if at.state == DirectState::Introduced {
                     at.state = DirectState::Recalled;
                     first.push(recall(*client, *number));
@@ -422,7 +346,13 @@ impl Broker {
                 }
             }
             RingReport::Refused { counts } => self.count_refused(client, number, counts)?,
-            RingReport::Broken { link, taken } => {
+            RingReport::TakesLinks {} => self.takes_links(client),
+            RingReport::Listens { link, port } => self.listens((client, number), link, port),
+            RingReport::Unreached { link, why } => self.unreached((client, number), link, &why),
+            RingReport::Ended { link, taken } if self.direct.tcp.has_left(link) => {
+                self.settle_link((client, number), link, taken);
+            }
+            RingReport::Broken { link, taken } | RingReport::Ended { link, taken } => {
                 let reader = self.direct.find(link).and_then(|(_, it)| self.direct.readers.get(&it));
                 if reader.is_some_and(|reader| (reader.client, reader.number) == (client, number)) {
                     self.cut_off(link, taken);
@@ -454,7 +384,7 @@ impl Broker {
             // rings for good
             return self.tasks.push_front(recall(client, number));
         };
-        let (supplier, topic, in_order) = (at.supplier, at.topic, at.in_order);
+        let (way, supplier, topic, in_order) = (at.way, at.supplier, at.topic, at.in_order);
         let last = *at.last.get_or_insert_with(|| self.channel.last_sequence(supplier, topic));
         let mut supplied = Vec::new();
         for (consumer, it) in at.links.iter_mut().filter(|(_, it)| links.contains(&it.link)) {
@@ -470,7 +400,12 @@ impl Broker {
             };
             self.name_topic(client, topic);
             let order = RingOrder::Read { link, topic: topic.0, supplier: supplier.0, last, in_order };
-            self.tasks.push_back(Task::Pass { client, link, head: frame(number, order) });
+            match way {
+                DirectWay::Memory => {
+                    self.tasks.push_back(Task::Pass { client, link, head: frame(number, order) });
+                }
+                DirectWay::Tcp => self.answer(client, &Frame::Ring { number, order }),
+            }
             self.direct.waiting.push(WaitingLink { link, consumer, supplier, topic });
         }
         self.grant_rings();
@@ -501,6 +436,12 @@ impl Broker {
         at.state = DirectState::Brokered;
         let (supplier, topic, last) = (at.supplier, at.topic, at.last.take().unwrap_or_default());
         let (links, cut_off) = (std::mem::take(&mut at.links), std::mem::take(&mut at.cut_off));
+        if at.way == DirectWay::Tcp {
+            self.direct.tcp.end_recall(of);
+            let used = links.iter().filter(|(consumer, it)| it.used && !cut_off.contains_key(consumer));
+            let used = used.map(|(consumer, it)| (*consumer, it.link));
+            self.direct.tcp.note_left(used, (supplier, topic), (last, events));
+        }
         self.forget(links.into_iter().map(|(_, it)| it.link));
         self.direct.changed.insert(topic);
         self.idle_links_changed();
@@ -574,22 +515,34 @@ impl Broker {
         let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else { return };
         if at.state == DirectState::Introduced {
             at.state = DirectState::GivenUp;
+            if at.way == DirectWay::Tcp {
+                self.direct.tcp.begin_recall(self.timers.last_call(), (client, number), link);
+            }
             self.tasks.push_front(recall(client, number));
         }
     }
 }
 
 impl ConnectedClient {
-    /// Returns whether rings may connect this program. A lease is renewed by frames, not by events in rings;
-    /// a rate or a size limited by permissions has to be checked by the broker.
-    fn has_rings(&self) -> bool {
+    /// Returns how this program may exchange events without the broker, if it may. A lease is renewed by
+    /// frames, not by events in rings; a rate or a size limited by permissions has to be checked by the
+    /// broker.
+    fn direct_way(&self) -> Option<DirectWay> {
         let free = self.lease.is_none() && self.grant.rate.is_none() && self.grant.size == usize::MAX;
-        self.takes_descriptors && self.understands_rings && free
+        match free {
+            true if self.takes_descriptors && self.understands_rings => Some(DirectWay::Memory),
+            true if self.takes_links => Some(DirectWay::Tcp),
+            _ => None,
+        }
     }
 }
 
 fn recall(client: ClientId, number: u32) -> Task {
-    Task::Order { client, head: frame(number, RingOrder::Recall {}) }
+    order_task(client, number, RingOrder::Recall {})
+}
+
+fn order_task(client: ClientId, number: u32, order: RingOrder) -> Task {
+    Task::Order { client, head: frame(number, order) }
 }
 
 fn frame(number: u32, order: RingOrder) -> Vec<u8> {

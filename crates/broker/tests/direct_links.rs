@@ -1,0 +1,262 @@
+//! The orders about direct links over TCP that a broker without sockets gives, by its own clock.
+
+use unisono_broker::{Broker, ClientId, Limits, Next, Task};
+use unisono_events_client::{Advertisement, Duration, Greeting, Instant, NoticeText, SubscriptionSpec};
+use unisono_events_wire::frame::PublishHead;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_events_wire::{Frame, RingOrder, RingReport};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+const SUPPLIER: ClientId = ClientId(1);
+const CONSUMER: ClientId = ClientId(2);
+const OTHER: ClientId = ClientId(3);
+
+/// A task of the broker, in a form that can be compared.
+#[derive(Clone, PartialEq, Debug)]
+enum Did {
+    Listen(ClientId, u32),
+    Connect(ClientId, u32, String),
+    Order(ClientId, RingOrder),
+    Accepted(ClientId),
+    Event(ClientId, u64),
+    Gap(ClientId, u64, u64),
+    Note,
+}
+
+use Did::{Accepted, Connect, Event, Gap, Listen, Note, Order};
+
+struct Bench {
+    broker: Broker,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::at("192.0.2.1", "192.0.2.2")
+    }
+
+    fn at(supplier: &str, consumer: &str) -> Self {
+        let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+        let broker = Broker::new(tree.expect("it is sound"), Limits::default()).with_direct_tcp();
+        let mut it = Self { broker, now: Instant::from_nanos(1) };
+        for (client, address) in [(SUPPLIER, supplier), (CONSUMER, consumer), (OTHER, "192.0.2.3")] {
+            let peer = TransportPeer::Address(address.parse().expect("an address"));
+            assert!(it.broker.connected(it.now, client, peer));
+            it.hear(client, &Frame::Hello(Greeting::default()));
+            it.report(client, 0, RingReport::TakesLinks {});
+        }
+        it.hear(SUPPLIER, &Frame::Advertise { number: 7, spec: Advertisement::new("t") });
+        it.did();
+        it
+    }
+
+    /// Makes a link in use.
+    fn linked() -> Self {
+        let mut it = Self::new();
+        it.subscribe(CONSUMER);
+        it.did();
+        it.report(CONSUMER, 8, RingReport::Listens { link: 1, port: 99 });
+        it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+        it.did();
+        assert_eq!(it.broker.statistics(it.now).direct, 1);
+        it
+    }
+
+    fn hear(&mut self, client: ClientId, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        let _ = self.broker.received(self.now, client, &bytes, None);
+    }
+
+    fn subscribe(&mut self, client: ClientId) {
+        self.hear(client, &Frame::Subscribe { number: 8, spec: Box::new(SubscriptionSpec::new("t")) });
+    }
+
+    fn publish(&mut self) {
+        let head = PublishHead { topic: 7, ..PublishHead::default() };
+        self.hear(SUPPLIER, &Frame::Publish { head, payload: b"x" });
+    }
+
+    fn report(&mut self, client: ClientId, number: u32, report: RingReport) {
+        self.hear(client, &Frame::RingReport { number, report });
+    }
+
+    fn left(&mut self, events: u64) {
+        self.report(SUPPLIER, 7, RingReport::Left { events, for_good: false });
+    }
+
+    /// Runs the broker until it waits. Returns what it did.
+    fn did(&mut self) -> Vec<Did> {
+        while matches!(self.broker.next(self.now), Next::Delivered) {}
+        let mut did = Vec::new();
+        while let Some(task) = self.broker.task() {
+            match task {
+                Task::Introduce { .. } | Task::Pass { .. } => panic!("a descriptor for {task:?}"),
+                Task::Order { client, head } | Task::Answer { client, head, .. } => {
+                    did.extend(match Frame::read(&head).expect("a frame") {
+                        Frame::Ring { order: RingOrder::Listen { link, .. }, .. } => {
+                            Some(Listen(client, link))
+                        }
+                        Frame::Ring { order: RingOrder::Connect { link, address, .. }, .. } => {
+                            Some(Connect(client, link, address.to_string()))
+                        }
+                        Frame::Ring { order, .. } => Some(Order(client, order)),
+                        Frame::Accepted { .. } => Some(Accepted(client)),
+                        Frame::Notice { notice: NoticeText::Gap { first, last, .. }, .. } => {
+                            Some(Gap(client, first, last))
+                        }
+                        Frame::Deliver { head, .. } => Some(Event(client, head.sequence)),
+                        _ => None,
+                    });
+                }
+                Task::Note { .. } => did.push(Note),
+                _ => {}
+            }
+        }
+        did
+    }
+}
+
+#[test]
+fn a_consumer_listens_then_the_supplier_connects_and_the_consumer_reads_after_the_brokers_events() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.publish();
+    assert_eq!(it.did(), [Listen(CONSUMER, 1), Accepted(CONSUMER), Event(CONSUMER, 1)]);
+    // nobody but the consumer says where it listens
+    it.report(OTHER, 8, RingReport::Listens { link: 1, port: 98 });
+    it.report(CONSUMER, 9, RingReport::Listens { link: 1, port: 98 });
+    assert_eq!(it.did(), []);
+    it.report(CONSUMER, 8, RingReport::Listens { link: 1, port: 99 });
+    assert_eq!(it.did(), [Connect(SUPPLIER, 1, "192.0.2.2:99".to_owned())]);
+    it.publish();
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    let did = it.did();
+    assert_eq!(did[0], Order(SUPPLIER, RingOrder::Numbered { last: 2 }));
+    assert!(matches!(did[1], Order(CONSUMER, RingOrder::Read { link: 1, last: 2, .. })), "{did:?}");
+    assert_eq!(did[2..], [Event(CONSUMER, 2), Order(CONSUMER, RingOrder::Begin { link: 1 })]);
+}
+
+#[test]
+fn another_consumer_is_accepted_once_the_supplier_has_the_recall_or_has_left() {
+    for leaves in [false, true] {
+        let mut it = Bench::linked();
+        it.subscribe(OTHER);
+        assert_eq!(it.did(), [Order(SUPPLIER, RingOrder::Recall {})]);
+        assert_eq!(it.broker.awaited_suppliers(), [SUPPLIER]);
+        // a subscription to another topic does not wait
+        it.hear(OTHER, &Frame::Subscribe { number: 9, spec: Box::new(SubscriptionSpec::new("u")) });
+        assert_eq!(it.did(), [Accepted(OTHER)]);
+        if leaves {
+            it.left(3);
+        } else {
+            it.broker.frames_arrived(SUPPLIER);
+        }
+        assert_eq!(it.did(), [Accepted(OTHER)]);
+        assert_eq!(it.broker.awaited_suppliers(), []);
+        if !leaves {
+            it.left(3);
+        }
+        it.publish();
+        let did = it.did();
+        assert!(did.contains(&Event(CONSUMER, 4)) && did.contains(&Event(OTHER, 4)), "{did:?}");
+        // two consumers need the broker; the supplier is introduced to the last one again
+        it.hear(CONSUMER, &Frame::Unsubscribe { number: 8 });
+        assert_eq!(it.did(), [Listen(OTHER, 2)]);
+    }
+}
+
+#[test]
+fn a_supplier_that_does_not_leave_in_time_loses_its_link_at_the_consumers_end() {
+    let mut it = Bench::linked();
+    it.subscribe(OTHER);
+    it.did();
+    it.now += Duration::from_millis(999);
+    assert_eq!(it.did(), []);
+    it.now += Duration::from_millis(1);
+    assert_eq!(it.did(), [Order(CONSUMER, RingOrder::Cut { link: 1 }), Accepted(OTHER)]);
+    it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 4 });
+    assert_eq!(it.did(), []);
+    // what it published meanwhile is reported as lost
+    it.left(6);
+    assert_eq!(it.did(), [Gap(CONSUMER, 5, 6)]);
+}
+
+#[test]
+fn a_program_that_subscribes_to_its_own_topic_does_not_wait_for_itself() {
+    let mut it = Bench::linked();
+    it.subscribe(SUPPLIER);
+    assert_eq!(it.did(), [Order(SUPPLIER, RingOrder::Recall {}), Accepted(SUPPLIER)]);
+}
+
+#[test]
+fn a_consumer_that_got_fewer_events_than_its_supplier_sent_is_told_and_counted() {
+    for (taken, gap) in [(3, vec![]), (1, vec![Gap(CONSUMER, 2, 3)])] {
+        let mut it = Bench::linked();
+        it.left(3);
+        it.did();
+        it.report(OTHER, 8, RingReport::Ended { link: 1, taken: 0 });
+        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken });
+        // the second report has no effect
+        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 0 });
+        assert_eq!(it.did(), gap);
+        let counted = it.broker.statistics(it.now).consumers.remove(0);
+        assert_eq!(counted.dropped_full, 3 - taken);
+    }
+}
+
+#[test]
+fn a_pair_without_a_connection_is_noted_once_and_not_tried_again() {
+    for cannot_listen in [false, true] {
+        let mut it = Bench::new();
+        it.subscribe(CONSUMER);
+        it.did();
+        let port = if cannot_listen { 0 } else { 99 };
+        it.report(CONSUMER, 8, RingReport::Listens { link: 1, port });
+        // a program that the order did not go to
+        it.report(OTHER, 7, RingReport::Unreached { link: 1, why: "no".to_owned() });
+        it.report(SUPPLIER, 7, RingReport::Unreached { link: 1, why: "no route\n".to_owned() });
+        let did = it.did();
+        assert_eq!(did.iter().filter(|did| **did == Note).count(), 1, "{did:?}");
+        it.hear(SUPPLIER, &Frame::Advertise { number: 9, spec: Advertisement::new("t") });
+        it.publish();
+        assert_eq!(it.did(), [Accepted(SUPPLIER), Event(CONSUMER, 1)]);
+        // another program of the same host may have a way
+        it.hear(CONSUMER, &Frame::Unsubscribe { number: 8 });
+        it.subscribe(OTHER);
+        let did = it.did();
+        assert!(did.contains(&Listen(OTHER, 2)), "{did:?}");
+    }
+}
+
+#[test]
+fn a_loopback_address_is_no_address_for_another_host() {
+    for (supplier, consumer, may) in [
+        ("192.0.2.1", "127.0.0.1", false),
+        ("127.0.0.1", "192.0.2.1", true),
+        ("::ffff:127.0.0.1", "127.0.0.1", true),
+    ] {
+        let mut it = Bench::at(supplier, consumer);
+        it.subscribe(CONSUMER);
+        assert_eq!(it.did().contains(&Listen(CONSUMER, 1)), may, "{supplier} {consumer}");
+    }
+}
+
+#[test]
+fn shares_filters_groups_and_refusals_of_direct_events_need_the_broker() {
+    let changes: [fn(&mut SubscriptionSpec); 5] = [
+        |spec| spec.direct = false,
+        |spec| spec.group = Some("g".to_owned()),
+        |spec| spec.class = Some("rest".to_owned()),
+        |spec| spec.interests[0].filter = Some("x > 1".to_owned()),
+        |spec| spec.share = Some(2.0),
+    ];
+    for change in changes {
+        let mut it = Bench::new();
+        let mut spec = SubscriptionSpec::new("t");
+        change(&mut spec);
+        it.hear(CONSUMER, &Frame::Subscribe { number: 8, spec: Box::new(spec.clone()) });
+        let did = it.did();
+        assert!(!did.iter().any(|did| matches!(did, Listen(..))), "{spec:?} {did:?}");
+    }
+}

@@ -1,0 +1,610 @@
+//! Direct links over TCP with real brokers: events and replies between two programs arrive as if they had
+//! gone through the broker, and whatever hinders a link sends them through the broker again.
+
+use crate::common::mqtt::{Raw, V5};
+use crate::common::{Addresses, broker, event, with_server, with_this_broker};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration as StdDuration;
+use unisono_broker::{BrokerSettings, Exposure, Permissions, Server};
+use unisono_events_client::{
+    Advertisement, Client, Duration, Error, EventDraft, FieldSet, Greeting, Instant, NoticeText, Reception,
+    SubscriptionSpec, TopicHandle, WhenFull, now,
+};
+use unisono_events_wire::frame::{DeliverHead, PublishHead};
+use unisono_events_wire::transport::{Drained, FrameTransport as _, PayloadRef, StreamTransport, Taken};
+use unisono_events_wire::{Frame, LinkKeys, RingOrder, RingReport};
+
+fn with_links(test: impl FnOnce(&Addresses) + Send + 'static) {
+    with_this_broker(broker().with_direct_tcp(), test);
+}
+
+fn tcp(at: SocketAddr) -> Client {
+    Client::connect_tcp(at).expect("it listens")
+}
+
+fn links(client: &mut Client) -> u64 {
+    client.statistics().expect("it answers").direct
+}
+
+fn blocking(topic: &str) -> SubscriptionSpec {
+    SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::new(topic) }
+}
+
+/// A consumer and a supplier with a link in use between them.
+struct Pair {
+    consumer: Client,
+    supplier: Client,
+    topic: TopicHandle,
+    /// The number of the last event.
+    last: u64,
+}
+
+impl Pair {
+    fn new(at: SocketAddr, operator: &mut Client, spec: &SubscriptionSpec) -> Self {
+        let (mut consumer, mut supplier) = (tcp(at), tcp(at));
+        consumer.subscribe(spec).expect("it fits");
+        let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
+        let mut it = Self { consumer, supplier, topic, last: 0 };
+        it.until_links(operator, 1);
+        it
+    }
+
+    /// Publishes an event, and receives it.
+    fn exchange(&mut self) {
+        self.last += 1;
+        self.supplier.publish(self.topic, &EventDraft::new(&self.last.to_le_bytes())).expect("it leaves");
+        let came = event(&mut self.consumer);
+        assert_eq!((&*came.payload.bytes(), came.sequence), (&self.last.to_le_bytes()[..], self.last));
+    }
+
+    /// Exchanges events until the broker counts so many links.
+    fn until_links(&mut self, operator: &mut Client, count: u64) {
+        while links(operator) != count {
+            self.exchange();
+        }
+    }
+}
+
+#[test]
+fn events_go_directly_with_all_that_they_carry_and_the_broker_sees_none_of_them() {
+    with_links(|addresses| {
+        let mut operator = addresses.client();
+        let mut pair = Pair::new(addresses.tcp, &mut operator, &SubscriptionSpec::new("+"));
+        let published = |operator: &mut Client| {
+            operator.statistics().expect("it answers").published_by_topic.get("t").copied()
+        };
+        let before = published(&mut operator);
+        (0..100).for_each(|_| pair.exchange());
+        let fields = FieldSet::new().with("celsius", 81.5).with("site", "roof");
+        let due = now() + Duration::from_secs(30);
+        let draft = EventDraft::new(b"payload").keyed("k").with_fields(fields.clone()).due_at(due);
+        let sent = pair.supplier.try_publish(pair.topic, &draft).expect("it is taken");
+        assert_eq!(sent.sequence, pair.last + 1);
+        assert_eq!(sent.outcome, unisono_events_client::PublishOutcome::Taken(1));
+        let got = event(&mut pair.consumer);
+        assert_eq!((&*got.topic, got.sequence, got.key.as_deref()), ("t", pair.last + 1, Some("k")));
+        assert_eq!((&*got.payload.bytes(), got.fields), (&b"payload"[..], fields));
+        assert!(got.deadline.is_some_and(|deadline| deadline >= due), "{:?} {due:?}", got.deadline);
+        let past = EventDraft::new(b"").due_at(Instant::from_nanos(1));
+        let refused = pair.supplier.try_publish(pair.topic, &past).expect_err("it is past");
+        assert!(matches!(&refused, Error::Rejected(reason) if reason.contains("deadline")), "{refused}");
+        assert_eq!((published(&mut operator), links(&mut operator)), (before, 1));
+        // the consumer has reported what it got
+        assert!(pair.consumer.receive(Some(StdDuration::from_millis(150))).expect("it lives").is_none());
+        let counted = operator.statistics().expect("it answers").consumers.remove(0);
+        assert_eq!(counted.delivered, pair.last + 1);
+        // a critical event may overtake others in a full queue, which needs the broker
+        pair.supplier.publish(pair.topic, &EventDraft::new(b"critical").critical(1)).expect("it leaves");
+        assert_eq!((event(&mut pair.consumer).sequence, links(&mut operator)), (pair.last + 2, 0));
+    });
+}
+
+#[test]
+fn without_the_operators_word_nothing_listens_and_all_goes_through_the_broker() {
+    with_this_broker(broker(), |addresses| {
+        let (mut consumer, mut supplier) = (tcp(addresses.tcp), tcp(addresses.tcp));
+        consumer.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
+        let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
+        for number in 1..=20 {
+            supplier.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
+            assert_eq!(event(&mut consumer).sequence, number);
+        }
+        let statistics = consumer.statistics().expect("it answers");
+        assert_eq!((statistics.direct, statistics.published_by_topic["t"]), (0, 20));
+    });
+}
+
+#[test]
+fn requests_and_replies_go_directly() {
+    with_links(|addresses| {
+        let (at, is_over) = (addresses.tcp, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut service = tcp(at);
+                service.subscribe(&SubscriptionSpec::new("add")).expect("it fits");
+                while !is_over.load(Ordering::Relaxed) {
+                    let came = service.receive(Some(StdDuration::from_millis(20))).expect("it lives");
+                    if let Some(Reception::Event(request)) = came {
+                        let answer = request.payload.bytes().iter().map(|byte| byte + 1).collect::<Vec<_>>();
+                        assert!(service.reply(&request, EventDraft::new(&answer)).expect("it lives"));
+                    }
+                }
+            });
+            let (mut requester, mut operator) = (tcp(at), addresses.client());
+            let topic = requester.advertise(&Advertisement::new("add")).expect("a topic");
+            let mut number = 0_u8;
+            let mut ask = || {
+                number = (number + 1) % 100;
+                let asked = requester.request(topic, EventDraft::new(&[number]), StdDuration::from_secs(20));
+                assert_eq!(*asked.expect("a reply").payload.bytes(), [number + 1]);
+            };
+            while links(&mut operator) != 2 {
+                ask();
+            }
+            let published =
+                |operator: &mut Client| operator.statistics().expect("it answers").published_by_topic;
+            let before = published(&mut operator);
+            (0..500).for_each(|_| ask());
+            assert_eq!(published(&mut operator), before);
+            is_over.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+#[test]
+fn the_order_is_kept_while_others_come_and_go_who_need_the_broker() {
+    with_links(|addresses| {
+        const EVENTS: u64 = 20_000;
+        let mut operator = addresses.client();
+        let Pair { mut consumer, mut supplier, topic, last } =
+            Pair::new(addresses.tcp, &mut operator, &blocking("t"));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in last + 1..=last + EVENTS {
+                    supplier.publish(topic, &EventDraft::new(&number.to_le_bytes())).expect("it leaves");
+                }
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(StdDuration::from_millis(1));
+                }
+            });
+            let coming = scope.spawn(|| {
+                let mut seen = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let mut other = addresses.client();
+                    let subscription = other.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
+                    seen += links(&mut other);
+                    let _ = other.receive(Some(StdDuration::from_millis(1))).expect("the broker lives");
+                    other.unsubscribe(subscription).expect("the broker lives");
+                    std::thread::sleep(StdDuration::from_millis(2));
+                    seen += links(&mut other);
+                }
+                seen
+            });
+            for number in last + 1..=last + EVENTS {
+                let came = event(&mut consumer);
+                assert_eq!((&*came.payload.bytes(), came.sequence), (&number.to_le_bytes()[..], number));
+            }
+            over.store(true, Ordering::Relaxed);
+            coming.join().expect("it goes on");
+        });
+    });
+}
+
+#[test]
+fn whoever_was_accepted_before_an_event_gets_it() {
+    with_links(|addresses| {
+        let mut operator = addresses.client();
+        let mut pair = Pair::new(addresses.tcp, &mut operator, &SubscriptionSpec::new("t"));
+        pair.supplier
+            .subscribe(&SubscriptionSpec { direct: false, ..SubscriptionSpec::new("v") })
+            .expect("it fits");
+        let asked = operator.advertise(&Advertisement::new("v")).expect("a topic");
+        for round in 0..10 {
+            // the supplier has just read from the broker, and calls nothing meanwhile
+            operator.publish(asked, &EventDraft::new(b"x")).expect("it leaves");
+            event(&mut pair.supplier);
+            let mut other = if round % 2 == 0 { addresses.client() } else { tcp(addresses.tcp) };
+            let subscription = other.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
+            pair.exchange();
+            assert_eq!(event(&mut other).sequence, pair.last, "round {round}");
+            other.unsubscribe(subscription).expect("the broker lives");
+            pair.until_links(&mut operator, 1);
+        }
+        let mut other = Raw::connect(addresses.mqtt, V5, "other");
+        other.subscribe(1, "t", 0);
+        pair.exchange();
+        assert_eq!(other.packet().0 >> 4, 3, "a PUBLISH");
+    });
+}
+
+#[test]
+fn an_event_that_is_due_earlier_overtakes_those_that_have_come() {
+    with_links(|addresses| {
+        let mut operator = addresses.client();
+        let mut pair = Pair::new(addresses.tcp, &mut operator, &SubscriptionSpec::new("t"));
+        for seconds in [50_u64, 40, 30, 20] {
+            let payload = seconds.to_le_bytes();
+            let draft = EventDraft::new(&payload).due_in(StdDuration::from_secs(seconds));
+            pair.supplier.publish(pair.topic, &draft).expect("it leaves");
+        }
+        std::thread::sleep(StdDuration::from_millis(100));
+        for seconds in [20_u64, 30, 40, 50] {
+            assert_eq!(*event(&mut pair.consumer).payload.bytes(), seconds.to_le_bytes());
+        }
+    });
+}
+
+#[test]
+fn events_of_all_sizes_arrive_and_a_consumer_that_does_not_read_gets_them_from_the_broker() {
+    with_links(|addresses| {
+        let mut operator = addresses.client();
+        let Pair { mut consumer, mut supplier, topic, last } =
+            Pair::new(addresses.tcp, &mut operator, &blocking("t"));
+        let sizes = [0, 1, 5_000, 40_000, 3, 1_000_000, 3_000_000, 10];
+        let count = sizes.len() * 8;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (number, size) in sizes.into_iter().cycle().take(count).enumerate() {
+                    supplier.publish(topic, &EventDraft::new(&vec![number as u8; size])).expect("it leaves");
+                }
+                supplier
+            });
+            std::thread::sleep(StdDuration::from_millis(500));
+            for (number, size) in sizes.into_iter().cycle().take(count).enumerate() {
+                let came = event(&mut consumer);
+                assert_eq!(came.sequence, last + 1 + number as u64);
+                let bytes = came.payload.bytes();
+                assert!(bytes.len() == size && bytes.iter().all(|byte| *byte == number as u8), "{number}");
+            }
+        });
+        assert_eq!(links(&mut operator), 0, "it was stopped for longer than a supplier waits");
+    });
+}
+
+#[test]
+fn a_consumer_that_reads_nothing_loses_the_oldest_events_in_the_broker_and_is_told() {
+    with_links(|addresses| {
+        let mut operator = addresses.client();
+        let spec = SubscriptionSpec { queue_events: 100, ..SubscriptionSpec::new("t") };
+        let Pair { mut consumer, mut supplier, topic, last } = Pair::new(addresses.tcp, &mut operator, &spec);
+        const EVENTS: u64 = 10_000;
+        for _ in 0..EVENTS {
+            supplier.publish(topic, &EventDraft::new(&[0; 1000])).expect("it leaves");
+        }
+        assert_eq!(links(&mut operator), 0);
+        let mut next = last + 1;
+        while next <= last + EVENTS {
+            match consumer.receive(Some(StdDuration::from_secs(20))).expect("it lives") {
+                Some(Reception::Event(event)) => assert_eq!(event.sequence, next),
+                Some(Reception::Notice {
+                    notice: NoticeText::Gap { first, last, lost, cause, .. }, ..
+                }) => {
+                    assert_eq!((first, lost, cause.as_str()), (next, last + 1 - first, "full"));
+                    next = last;
+                }
+                other => panic!("{other:?}"),
+            }
+            next += 1;
+        }
+        assert!(consumer.receive(Some(StdDuration::from_millis(150))).expect("it lives").is_none());
+        let counted = operator.statistics().expect("it answers").consumers.remove(0);
+        assert_eq!(counted.matched, last + EVENTS, "{counted:?}");
+        assert!(counted.dropped_full > 0, "{counted:?}");
+    });
+}
+
+#[test]
+fn a_supplier_goes_on_when_its_consumer_is_gone_and_a_consumer_is_told_after_the_last_event() {
+    with_links(|addresses| {
+        let mut operator = addresses.client();
+        let mut pair = Pair::new(addresses.tcp, &mut operator, &SubscriptionSpec::new("t"));
+        let mut other = tcp(addresses.tcp);
+        // its sockets are closed without a word, as if its process was killed
+        drop(std::mem::replace(&mut pair.consumer, tcp(addresses.tcp)));
+        other.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
+        pair.consumer = other;
+        for _ in 0..5 {
+            pair.exchange();
+        }
+        pair.until_links(&mut operator, 1);
+        let Pair { mut consumer, mut supplier, topic, last } = pair;
+        for _ in 0..50 {
+            supplier.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
+        }
+        drop(supplier);
+        for number in last + 1..=last + 50 {
+            assert_eq!(event(&mut consumer).sequence, number);
+        }
+        let gone = crate::common::notice(&mut consumer);
+        assert!(matches!(gone, NoticeText::Gone { died: false, .. }), "{gone:?}");
+    });
+}
+
+#[test]
+fn the_descriptor_tells_of_events_of_links_and_of_frames_of_the_broker() {
+    with_links(|addresses| {
+        let mut operator = addresses.client();
+        let mut pair = Pair::new(addresses.tcp, &mut operator, &SubscriptionSpec::new("t"));
+        pair.consumer
+            .subscribe(&SubscriptionSpec { direct: false, ..SubscriptionSpec::new("u") })
+            .expect("it fits");
+        let other = pair.supplier.advertise(&Advertisement::new("u")).expect("a topic");
+        for round in 0..20 {
+            let none = pair.consumer.receive(Some(StdDuration::ZERO)).expect("the broker lives");
+            assert!(none.is_none(), "{none:?}");
+            let topic = if round % 2 == 0 { pair.topic } else { other };
+            pair.supplier.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
+            let mut fds = [PollFd::new(&pair.consumer, PollFlags::IN)];
+            let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&timeout)).expect("it waits"), 1, "round {round}");
+            event(&mut pair.consumer);
+        }
+    });
+}
+
+#[test]
+fn a_rule_with_a_bound_ends_a_link_and_a_rule_that_forbids_ends_the_program() {
+    const ALL: &str = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nblock = true\n";
+    let rules = Arc::new(Mutex::new(ALL.to_owned()));
+    let parse = |text: &str| Permissions::parse(text, &|_| None).map_err(|error| error.to_string());
+    let broker = broker().with_permissions(parse(ALL).expect("it is sound")).with_direct_tcp();
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let (unix, file) = (directory.path().join("events"), Arc::clone(&rules));
+    let at = unix.clone();
+    let listen = move |server: &mut Server| {
+        server.listen_unix(&at, unisono_broker::OWNER).expect("it listens");
+        server.set_settings_reader(Box::new(move || {
+            let permissions = Some(parse(&file.lock().expect("no panic"))?);
+            Ok(BrokerSettings { permissions, ..BrokerSettings::default() })
+        }));
+        vec![
+            server
+                .listen_tcp("127.0.0.1:0".parse().expect("it is one"), Exposure::Loopback)
+                .expect("it listens"),
+        ]
+    };
+    with_server(broker, listen, move |at| {
+        let _directory = directory;
+        let mut operator = Client::connect_unix(&unix).expect("it listens");
+        let mut pair = Pair::new(at[0], &mut operator, &SubscriptionSpec::new("t"));
+        *rules.lock().expect("no panic") = format!("{ALL}size = 10\n");
+        assert_eq!(operator.reload().expect("an answer").refused, None);
+        pair.until_links(&mut operator, 0);
+        let refused =
+            pair.supplier.try_publish(pair.topic, &EventDraft::new(&[0; 11])).expect_err("11 bytes");
+        assert!(refused.to_string().contains("the permissions allow 10"), "{refused}");
+        *rules.lock().expect("no panic") = ALL.to_owned();
+        operator.reload().expect("an answer");
+        pair.until_links(&mut operator, 1);
+        *rules.lock().expect("no panic") = ALL.replace("publish = [\"#\"]\n", "publish = [\"u\"]\n");
+        assert_eq!(operator.reload().expect("an answer").ended, 1);
+        // what the supplier publishes before it learns of its end goes nowhere after the consumer was told
+        let ended = loop {
+            match pair.supplier.publish(pair.topic, &EventDraft::new(b"late")) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(ended.to_string().contains("may not publish `t` any more"), "{ended}");
+        loop {
+            match pair.consumer.receive(Some(StdDuration::from_secs(20))).expect("it lives") {
+                Some(Reception::Notice { notice: NoticeText::Gone { .. }, .. }) => break,
+                Some(_) => {}
+                None => panic!("no notice"),
+            }
+        }
+        assert!(pair.consumer.receive(Some(StdDuration::from_millis(50))).expect("it lives").is_none());
+    });
+}
+
+/// A program that speaks in frames.
+struct RawProgram(StreamTransport);
+
+impl RawProgram {
+    fn connect(at: SocketAddr) -> Self {
+        let socket = TcpStream::connect(at).expect("it listens");
+        Self(StreamTransport::new(socket.into(), 1 << 20).expect("a transport"))
+    }
+
+    /// Greets a broker, and takes part in links.
+    fn program(at: SocketAddr) -> Self {
+        let mut it = Self::connect(at);
+        it.say(&Frame::Hello(Greeting::default()));
+        it.say(&Frame::RingReport { number: 0, report: RingReport::TakesLinks {} });
+        it
+    }
+
+    fn say(&mut self, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        self.send(&bytes);
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        assert_eq!(self.0.send(bytes, PayloadRef::Bytes(&[])).expect("it is there"), Taken::Taken);
+        assert_eq!(self.0.flush().expect("it is there"), Drained::All);
+    }
+
+    /// Returns the next frame, or `None` if the other end has ended the connection.
+    fn hear(&mut self) -> Option<Vec<u8>> {
+        loop {
+            match self.0.receive() {
+                Ok(Some(frame)) => return Some(frame.bytes.to_vec()),
+                Ok(None) => {
+                    let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+                    let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+                    assert_eq!(poll(&mut fds, Some(&timeout)).expect("it waits"), 1, "nothing comes");
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn order(&mut self) -> RingOrder {
+        loop {
+            let frame = self.hear().expect("it is there");
+            if let Frame::Ring { order, .. } = Frame::read(&frame).expect("a frame") {
+                return order;
+            }
+        }
+    }
+
+    fn show(&mut self, link: u32, key: &str) {
+        self.send(&[&b"UEL1"[..], &link.to_le_bytes(), key.as_bytes()].concat());
+    }
+}
+
+#[test]
+fn whoever_shows_another_key_is_refused_and_the_supplier_still_gets_in() {
+    with_links(|addresses| {
+        let (at, is_over) = (addresses.tcp, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let mut consumer = tcp(at);
+            consumer.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
+            let consumer = scope.spawn(|| {
+                let mut consumer = consumer;
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = consumer.receive(Some(StdDuration::from_millis(10))).expect("it lives");
+                }
+            });
+            let mut supplier = RawProgram::program(at);
+            supplier.say(&Frame::Advertise { number: 7, spec: Advertisement::new("t") });
+            let RingOrder::Connect {
+                link, address, keys: LinkKeys { supplier: key, consumer: answer }, ..
+            } = supplier.order()
+            else {
+                panic!("another order");
+            };
+            assert_eq!((key.len(), answer.len(), key == answer), (32, 32, false));
+            for (link, key) in [(link, answer.as_str()), (link + 1, key.as_str()), (link, "")] {
+                let mut stranger = RawProgram::connect(address);
+                stranger.show(link, key);
+                assert_eq!(stranger.hear(), None);
+            }
+            let mut right = RawProgram::connect(address);
+            right.show(link, &key);
+            assert_eq!(right.hear(), Some([&b"UEL1"[..], &link.to_le_bytes(), answer.as_bytes()].concat()));
+            // each key is shown once, and the consumer stops listening
+            while TcpStream::connect(address).is_ok() {
+                std::thread::sleep(StdDuration::from_millis(1));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            consumer.join().expect("it goes on");
+        });
+    });
+}
+
+/// What a consumer gets of a supplier that has left its link after two events and published a third one by
+/// the broker, while the second is still on its way.
+fn after_a_slow_link(arrives: bool) -> Vec<Result<u64, (u64, u64)>> {
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&got);
+    with_links(move |addresses| {
+        let mut consumer = tcp(addresses.tcp);
+        consumer.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
+        let mut supplier = RawProgram::program(addresses.tcp);
+        supplier.say(&Frame::Advertise { number: 7, spec: Advertisement::new("t") });
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let count = if arrives { 3 } else { 4 };
+                while into.lock().expect("no panic").len() < count {
+                    let next = match consumer.receive(Some(StdDuration::from_secs(20))).expect("it lives") {
+                        Some(Reception::Event(event)) => Ok(event.sequence),
+                        Some(Reception::Notice { notice: NoticeText::Gap { first, lost, .. }, .. }) => {
+                            Err((first, lost))
+                        }
+                        other => panic!("{other:?}"),
+                    };
+                    into.lock().expect("no panic").push(next);
+                }
+            });
+            let RingOrder::Connect { link, address, keys, .. } = supplier.order() else {
+                panic!("another order");
+            };
+            let mut direct = RawProgram::connect(address);
+            direct.show(link, &keys.supplier);
+            assert!(direct.hear().is_some());
+            let report = RingReport::Supplies { links: vec![link] };
+            supplier.say(&Frame::RingReport { number: 7, report });
+            assert_eq!(supplier.order(), RingOrder::Numbered { last: 0 });
+            let deliver = |direct: &mut RawProgram, sequence| {
+                let head = DeliverHead { sequence, ..DeliverHead::default() };
+                direct.say(&Frame::Deliver { head, payload: b"x" });
+            };
+            deliver(&mut direct, 1);
+            let report = RingReport::Left { events: 2, for_good: true };
+            supplier.say(&Frame::RingReport { number: 7, report });
+            let head = PublishHead { topic: 7, ..PublishHead::default() };
+            supplier.say(&Frame::Publish { head, payload: b"x" });
+            if arrives {
+                std::thread::sleep(StdDuration::from_millis(200));
+                deliver(&mut direct, 2);
+                drop(direct);
+            } else {
+                // the supplier's host is silent: the consumer ends the link
+                assert_eq!(direct.hear(), None);
+            }
+        });
+    });
+    let got = got.lock().expect("no panic");
+    got.clone()
+}
+
+#[test]
+fn the_rest_of_a_link_comes_before_the_brokers_events_or_is_reported_as_lost() {
+    assert_eq!(after_a_slow_link(true), [Ok(1), Ok(2), Ok(3)]);
+    // the consumer says from which event on it has none, and the broker then how many there were
+    assert_eq!(after_a_slow_link(false), [Ok(1), Err((2, 0)), Ok(3), Err((2, 1))]);
+}
+
+#[test]
+fn a_consumer_that_cannot_be_reached_or_does_not_know_its_key_gets_events_from_the_broker() {
+    with_links(|addresses| {
+        for is_there in [false, true] {
+            let mut consumer = RawProgram::program(addresses.tcp);
+            let spec = Box::new(SubscriptionSpec::new("t"));
+            consumer.say(&Frame::Subscribe { number: 8, spec });
+            let mut supplier = tcp(addresses.tcp);
+            let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
+            let RingOrder::Listen { link, keys } = consumer.order() else { panic!("another order") };
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let port = listener.local_addr().expect("bound").port();
+            listener.set_nonblocking(true).expect("a socket");
+            let listener = is_there.then_some(listener);
+            consumer.say(&Frame::RingReport { number: 8, report: RingReport::Listens { link, port } });
+            // the supplier learns of the address by its first calls
+            let (mut strangers, mut number) = (Vec::new(), 0);
+            let until = std::time::Instant::now() + StdDuration::from_secs(2);
+            while std::time::Instant::now() < until {
+                supplier.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
+                number += 1;
+                if let Some(Ok((socket, _))) = listener.as_ref().map(TcpListener::accept) {
+                    let mut raw =
+                        RawProgram(StreamTransport::new(socket.into(), 1 << 20).expect("a transport"));
+                    assert!(raw.hear().is_some_and(|shown| shown.ends_with(keys.supplier.as_bytes())));
+                    raw.show(link, &keys.supplier);
+                    strangers.push(raw);
+                }
+                std::thread::sleep(StdDuration::from_millis(50));
+            }
+            for expected in 1..=number {
+                loop {
+                    let frame = consumer.hear().expect("it is there");
+                    match Frame::read(&frame).expect("a frame") {
+                        Frame::Deliver { head, .. } => {
+                            assert_eq!(head.sequence, expected);
+                            break;
+                        }
+                        Frame::Ring { order, .. } => panic!("tried again: {order:?}"),
+                        _ => {}
+                    }
+                }
+            }
+            assert_eq!((links(&mut supplier), strangers.len()), (0, usize::from(is_there)));
+        }
+    });
+}
