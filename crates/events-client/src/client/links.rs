@@ -438,7 +438,7 @@ impl Client {
             event.deadline.min(offered.map_or(NO_DEADLINE, |offered| now + Duration::from_nanos(offered)));
         if deadline < now {
             let error = PublishError::PastDeadline { by: now - deadline };
-            self.refuse(number, token, error.to_string());
+            self.refuse(number, token, &error);
             return Ok(true);
         }
         // the clocks of two hosts differ
