@@ -13,6 +13,7 @@ mod direct_gate;
 mod direct_links;
 mod direct_orders;
 mod direct_tcp;
+mod direct_tcp_frames;
 mod durable;
 mod durable_disk;
 mod ended;

@@ -38,14 +38,15 @@ use unisono_linux::{socket, tcp};
 
 /// The number of the descriptors of unfinished links in epoll. Readings have smaller numbers.
 pub(super) const UNFINISHED: u64 = 1 << 32;
-/// The time in which a consumer's kernel has to accept a connection: a lost packet is sent again after a second
-/// at first (RFC 6298), so that only a path without losses is used. Chosen by this argument, not measured.
+/// The time in which a consumer's kernel has to accept a connection: a lost packet is sent again after a
+/// second at first (RFC 6298), so that only a path without losses is used. Chosen by this argument, not
+/// measured.
 const CONNECT_TIMEOUT: StdDuration = StdDuration::from_secs(1);
 /// The time in which the other end has to show its key. Both programs do that in a call, and may compute
 /// between two calls. Meanwhile, events go through the broker.
 const KEY_TIMEOUT: StdDuration = StdDuration::from_secs(60);
-/// The time for which a supplier waits for room without any progress, if the consumer blocks it or has taken a
-/// part of the event. Then its events go through the broker, which has the consumer's queue and knows its
+/// The time for which a supplier waits for room without any progress, if the consumer blocks it or has taken
+/// a part of the event. Then its events go through the broker, which has the consumer's queue and knows its
 /// policy. Chosen, not measured.
 const STALL_TIMEOUT: StdDuration = StdDuration::from_millis(100);
 /// The maximum number of connections that have not shown a key yet.
