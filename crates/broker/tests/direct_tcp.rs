@@ -536,7 +536,7 @@ fn after_a_slow_link(arrives: bool) -> Vec<Result<u64, (u64, u64)>> {
                 direct.say(&Frame::Deliver { head, payload: b"x" });
             };
             deliver(&mut direct, 1);
-            let report = RingReport::Left { events: 2, for_good: true };
+            let report = RingReport::Left { events: 2, for_good: true, recalled: false };
             supplier.say(&Frame::RingReport { number: 7, report });
             let head = PublishHead { topic: 7, ..PublishHead::default() };
             supplier.say(&Frame::Publish { head, payload: b"x" });

@@ -84,6 +84,10 @@ pub enum RingReport {
         events: u64,
         /// Whether the supplier will refuse any other ring for this topic.
         for_good: bool,
+        /// Whether this answers a recall of a link over TCP. Without it, the supplier has left of its own
+        /// accord, and a recall may be on its way to it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        recalled: bool,
     },
     /// From a consumer: the counts of events of a topic that it has taken from rings since its last report.
     Counted { topic: u32, counts: DirectCounts },

@@ -26,7 +26,12 @@ const TURN: u32 = 64;
 const MAX_EMPTIED: usize = 1 << 16;
 /// The time for which a consumer waits for the rest of a link that its supplier has left. The supplier's
 /// kernel has all of it, so that only the network delays it.
-const LINK_END_TIMEOUT: StdDuration = StdDuration::from_secs(1);
+const LINK_END_TIMEOUT: StdDuration = StdDuration::from_secs(5);
+/// The time for which a consumer takes what has come over a link that the broker has ended, if more comes
+/// all the while. Chosen, not measured.
+const CUT_TIMEOUT: StdDuration = StdDuration::from_millis(200);
+/// The number of events of a link between two looks at the clock, while a link is emptied.
+const TIMED_EVERY: usize = 64;
 /// The number of polls of a spinning consumer between two checks that take a system call: about 0.1 ms.
 const THOROUGH: u32 = 4096;
 
@@ -39,6 +44,7 @@ impl Client {
         before: Option<u64>,
     ) {
         let (mut at, mut taken, mut until) = (0, 0, None);
+        let mut ends = || *until.get_or_insert_with(|| StdInstant::now() + LINK_END_TIMEOUT);
         while let Some(reading) = self.direct.readings.get_mut(at) {
             let of = &reading.of;
             let is_theirs = (of.subscription.0, of.topic, of.supplier) == (subscription, topic, supplier);
@@ -48,7 +54,8 @@ impl Client {
             }
             reading.begun = true;
             // the supplier reported that it had left the ring, but still writes into it
-            if taken == MAX_EMPTIED {
+            let looks = reading.is_link() && taken % TIMED_EVERY == 0;
+            if taken == MAX_EMPTIED || (looks && StdInstant::now() >= ends()) {
                 self.end_reading(at, ReadingEnd::Broken);
                 continue;
             }
@@ -63,8 +70,7 @@ impl Client {
                 Ok(None) if reading.skipped => taken += 1,
                 // its supplier has left the link, so the rest and the end are on their way
                 Ok(None) if reading.is_link() => {
-                    let until = *until.get_or_insert_with(|| StdInstant::now() + LINK_END_TIMEOUT);
-                    if !reading.await_more(until) {
+                    if !reading.await_more(ends()) {
                         self.end_reading(at, ReadingEnd::Broken);
                     }
                 }
@@ -117,6 +123,7 @@ impl Client {
 
     fn end_reading(&mut self, at: usize, end: ReadingEnd) {
         let mut reading = self.direct.readings.remove(at);
+        self.direct.unwatch(&reading);
         self.received.extend(reading.take_rest());
         let (link, taken) = (reading.of.link, reading.taken());
         self.count(&reading);
@@ -136,20 +143,37 @@ impl Client {
         }
     }
 
-    /// Ends a link by the broker's order, after the events that have come.
+    /// Ends a link by the broker's order, after the events that have come. A supplier that goes on sending
+    /// does not delay the end.
     pub(super) fn cut(&mut self, link: u32) {
+        drop(self.direct.links.take_accepted(link));
         let Some(at) = self.direct.readings.iter().position(|reading| reading.of.link == link) else {
             return;
         };
-        let end = loop {
-            let Some(reading) = self.direct.readings.get_mut(at) else { return };
+        let Some(reading) = self.direct.readings.get_mut(at) else { return };
+        // earlier events of the supplier wait at the broker
+        if !reading.begun {
+            reading.is_cut = true;
+            return;
+        }
+        let (mut end, until) = (ReadingEnd::Broken, StdInstant::now() + CUT_TIMEOUT);
+        for turn in 0..MAX_EMPTIED {
+            if turn % TIMED_EVERY == 0 && StdInstant::now() >= until {
+                break;
+            }
             match reading.take() {
                 Ok(Some(reception)) => self.received.push_back(reception),
                 Ok(None) if reading.skipped => {}
-                Ok(None) => break ReadingEnd::Ended,
-                Err(end) => break end,
+                Ok(None) => {
+                    end = ReadingEnd::Ended;
+                    break;
+                }
+                Err(ended) => {
+                    end = ended;
+                    break;
+                }
             }
-        };
+        }
         self.end_reading(at, end);
     }
 

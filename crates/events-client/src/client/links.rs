@@ -62,14 +62,25 @@ const UNSENT: u32 = 64 << 10;
 /// A link for whose supplier this program listens.
 #[derive(Debug)]
 struct ExpectedLink {
+    /// The number of the subscription.
+    number: u32,
     keys: LinkKeys,
     until: StdInstant,
 }
 
-/// A connection that has not shown a key yet, or whose events the broker has not had read yet.
+/// A connection that has not shown a key yet.
 #[derive(Debug)]
 struct IncomingLink {
     transport: Box<dyn FrameTransport>,
+    until: StdInstant,
+}
+
+/// A connection whose events the broker has not had read yet.
+#[derive(Debug)]
+struct AcceptedLink {
+    transport: Box<dyn FrameTransport>,
+    /// The number of the subscription.
+    number: u32,
     until: StdInstant,
 }
 
@@ -122,7 +133,7 @@ pub(super) struct ClientLinks {
     expected: BTreeMap<u32, ExpectedLink>,
     incoming: Vec<IncomingLink>,
     /// Links whose suppliers have shown their keys, until the broker has them read.
-    accepted: BTreeMap<u32, IncomingLink>,
+    accepted: BTreeMap<u32, AcceptedLink>,
     /// By the number of the topic.
     connecting: BTreeMap<u32, ConnectingLink>,
     supplies: BTreeMap<u32, LinkSupply>,
@@ -135,7 +146,7 @@ impl ClientLinks {
     }
 
     fn are_unfinished(&self) -> bool {
-        self.listener.is_some() || !self.connecting.is_empty()
+        self.listener.is_some() || !self.connecting.is_empty() || !self.accepted.is_empty()
     }
 
     /// Returns the time until a link's time limit should be checked.
@@ -150,6 +161,12 @@ impl ClientLinks {
         self.accepted.remove(&link).map(|accepted| accepted.transport)
     }
 
+    /// Drops the links of a subscription that are not read yet.
+    pub(super) fn unsubscribed(&mut self, number: u32) {
+        self.expected.retain(|_, it| it.number != number);
+        self.accepted.retain(|_, it| it.number != number);
+    }
+
     pub(super) fn numbered(&mut self, number: u32, last: u64) {
         if let Some(supply) = self.supplies.get_mut(&number) {
             supply.last = Some(last);
@@ -162,8 +179,10 @@ impl ClientLinks {
     }
 
     /// Ends a topic's link. Returns the number of events that were published over it.
-    pub(super) fn end_supply(&mut self, number: u32) -> u64 {
-        self.connecting.remove(&number);
+    pub(super) fn end_supply(&mut self, number: u32, ready: Option<BorrowedFd<'_>>) -> u64 {
+        if let (Some(ready), Some(connecting)) = (ready, self.connecting.remove(&number)) {
+            unwatch(ready, connecting.transport.as_fd());
+        }
         let Some(supply) = self.supplies.remove(&number) else { return 0 };
         // a forked child may have copies of the descriptor; a frame that has left in part must not be
         // completed
@@ -171,9 +190,9 @@ impl ClientLinks {
         supply.events
     }
 
-    pub(super) fn end_all(&mut self) {
+    pub(super) fn end_all(&mut self, ready: Option<BorrowedFd<'_>>) {
         for number in self.supplies.keys().copied().collect::<Vec<_>>() {
-            self.end_supply(number);
+            self.end_supply(number, ready);
         }
     }
 
@@ -197,14 +216,14 @@ impl ClientLinks {
     /// Accepts the connections that have come, and hears their keys.
     fn accept(&mut self, ready: BorrowedFd<'_>, largest: usize, peer_timeout: StdDuration) {
         let now = StdInstant::now();
-        while let Some(Ok(Some((mut transport, _)))) = self.listener.as_mut().map(|it| it.accept()) {
+        for _ in 0..MAX_INCOMING {
+            let came = self.listener.as_mut().map(|it| it.accept());
+            let Some(Ok(Some((mut transport, _)))) = came else { break };
             transport.limit_incoming(MAX_KEY_FRAME);
             if epoll::add(ready, &*transport, EventData::new_u64(UNFINISHED), EventFlags::IN).is_ok() {
                 self.incoming.push(IncomingLink { transport, until: now + KEY_TIMEOUT });
             }
         }
-        let excess = self.incoming.len().saturating_sub(MAX_INCOMING);
-        self.incoming.drain(..excess);
         for mut incoming in std::mem::take(&mut self.incoming) {
             let owned = |(link, key): (u32, &[u8])| (link, key.to_vec());
             let came = incoming.transport.receive();
@@ -217,25 +236,33 @@ impl ClientLinks {
                 }
                 _ => None,
             };
+            unwatch(ready, incoming.transport.as_fd());
             // whoever shows another key is not the supplier: the connection ends here
             let Some((link, key)) = shown else { continue };
             let expected = self.expected.get(&link).filter(|it| it.keys.supplier.as_bytes() == key);
-            let Some(ExpectedLink { keys, .. }) = expected else { continue };
+            let Some(ExpectedLink { keys, number, .. }) = expected else { continue };
+            let number = *number;
             let answered = show_key(&mut *incoming.transport, link, &keys.consumer);
             self.expected.remove(&link);
             if answered.is_ok() {
                 // its events wait in the kernel until the broker has the link read
-                let _ = epoll::delete(ready, &*incoming.transport);
-                incoming.transport.limit_incoming(largest);
-                incoming.transport.watch_peer(peer_timeout, PeerWatcher::Program);
-                self.accepted.insert(link, incoming);
+                let IncomingLink { mut transport, .. } = incoming;
+                transport.limit_incoming(largest);
+                transport.watch_peer(peer_timeout, PeerWatcher::Program);
+                self.accepted.insert(link, AcceptedLink { transport, number, until: now + KEY_TIMEOUT });
             }
         }
+        // those that have shown a key are no longer among them
+        let excess = self.incoming.len().saturating_sub(MAX_INCOMING);
+        for incoming in self.incoming.drain(..excess) {
+            unwatch(ready, incoming.transport.as_fd());
+        }
         self.expected.retain(|_, it| now < it.until);
-        // their suppliers were recalled before they used them
-        self.accepted.retain(|_, it| now < it.until || !has_ended(it.transport.as_fd()));
-        if self.expected.is_empty() && self.incoming.is_empty() {
-            self.listener = None;
+        if self.expected.is_empty()
+            && self.incoming.is_empty()
+            && let Some(listener) = self.listener.take()
+        {
+            unwatch(ready, listener.as_fd());
         }
     }
 }
@@ -332,7 +359,7 @@ impl Client {
         let port = self.direct.links.listener(self.transport.as_fd(), ready.as_fd()).unwrap_or(0);
         if port != 0 {
             let until = StdInstant::now() + KEY_TIMEOUT;
-            self.direct.links.expected.insert(link, ExpectedLink { keys, until });
+            self.direct.links.expected.insert(link, ExpectedLink { number, keys, until });
         }
         self.report(number, RingReport::Listens { link, port });
         Ok(())
@@ -369,12 +396,16 @@ impl Client {
             let largest = self.terms.largest as usize + MAX_HEAD;
             links.accept(ready.as_fd(), largest, StdDuration::from_nanos(self.terms.peer_timeout_ns));
         }
+        let now = StdInstant::now();
+        // their suppliers were recalled before they used them, or have not told the broker
+        links.accepted.retain(|_, it| now < it.until);
         let (mut reports, mut broken) = (Vec::new(), Vec::new());
         links.connecting.retain(|number, connecting| {
             let outcome = connecting.proceed(ready.as_fd());
             if let Err(why) = &outcome {
                 let why = format!("{} ({}): {why}", connecting.consumer, connecting.address);
                 reports.push((*number, RingReport::Unreached { link: connecting.link, why }));
+                unwatch(ready.as_fd(), connecting.transport.as_fd());
             }
             if let Ok(true) = outcome {
                 reports.push((*number, RingReport::Supplies { links: vec![connecting.link] }));
@@ -472,6 +503,11 @@ pub(super) fn published_on_link(last: u64, events: u64) -> PublishedEvent {
     PublishedEvent { sequence: last.saturating_add(events), outcome: PublishOutcome::Taken(1) }
 }
 
+/// Ends the wait for a descriptor. A forked child may have a copy of it, so that its end would not end that.
+fn unwatch(ready: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) {
+    let _ = epoll::delete(ready, descriptor);
+}
+
 fn local_address(socket: BorrowedFd<'_>) -> Result<SocketAddr, TransportError> {
     Ok(SocketAddr::try_from(getsockname(socket)?)?)
 }
@@ -502,13 +538,6 @@ fn is_connected(socket: BorrowedFd<'_>) -> Result<bool, String> {
         Ok(Err(error)) | Err(error) => Err(error.to_string()),
         Ok(Ok(())) => Ok(ready > 0),
     }
-}
-
-/// Returns whether the other end of a socket sends no more.
-fn has_ended(socket: BorrowedFd<'_>) -> bool {
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
-    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 /// Waits until a socket has room, but no longer than until `until`. Returns whether it has.

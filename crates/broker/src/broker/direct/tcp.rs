@@ -75,7 +75,7 @@ pub(super) struct TcpLinks {
 struct RecalledLink {
     of: (ClientId, u32),
     link: u32,
-    /// Whether the supplier's kernel has the order.
+    /// Whether the supplier's kernel has the order, or the supplier has left the link without it.
     has_arrived: bool,
     until: Instant,
 }
@@ -186,6 +186,12 @@ impl TcpLinks {
         self.recalled.retain(|it| it.of != of);
     }
 
+    /// Records that nobody has to wait until a supplier has its recall, because it has left its link before.
+    pub(super) fn needs_no_recall(&mut self, of: (ClientId, u32)) {
+        let theirs = self.recalled.iter_mut().filter(|it| it.of == of);
+        theirs.for_each(|it| it.has_arrived = true);
+    }
+
     pub(super) fn forget_consumer(&mut self, consumer: ConsumerId) {
         self.left.retain(|_, it| it.consumer != consumer);
     }
@@ -263,7 +269,9 @@ impl Broker {
 
     /// Handles a supplier's report that it has no connection to the consumer of a link.
     pub(super) fn unreached(&mut self, supplier: (ClientId, u32), link: u32, why: &str) {
-        if self.direct.find(link).is_some_and(|(of, _)| of == supplier) {
+        let is_tcp = self.direct.suppliers.get(&supplier).is_some_and(|at| at.way == DirectWay::Tcp);
+        // a ring's socket waits in the server until its consumer reads it
+        if is_tcp && self.direct.find(link).is_some_and(|(of, _)| of == supplier) {
             self.go_through_broker(link, why);
         }
     }
