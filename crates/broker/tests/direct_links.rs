@@ -175,7 +175,7 @@ fn a_supplier_that_does_not_leave_in_time_loses_its_link_at_the_consumers_end() 
     assert_eq!(it.did(), []);
     it.now += Duration::from_millis(1);
     assert_eq!(it.did(), [Order(CONSUMER, RingOrder::Cut { link: 1 }), Accepted(OTHER)]);
-    it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 4 });
+    it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 4, broken: false });
     assert_eq!(it.did(), []);
     // what it published meanwhile is reported as lost
     it.left(6, true);
@@ -226,17 +226,32 @@ fn a_program_that_subscribes_to_its_own_topic_does_not_wait_for_itself() {
 
 #[test]
 fn a_consumer_that_got_fewer_events_than_its_supplier_sent_is_told_and_counted() {
-    for (taken, gap) in [(3, vec![]), (1, vec![Gap(CONSUMER, 2, 3)])] {
+    for (taken, gap) in [(3, vec![]), (1, vec![Gap(CONSUMER, 2, 3), Note])] {
         let mut it = Bench::linked();
         it.left(3, false);
         it.did();
-        it.report(OTHER, 8, RingReport::Ended { link: 1, taken: 0 });
-        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken });
+        it.report(OTHER, 8, RingReport::Ended { link: 1, taken: 0, broken: false });
+        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken, broken: false });
         // the second report has no effect
-        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 0 });
+        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 0, broken: false });
         assert_eq!(it.did(), gap);
         let counted = it.broker.statistics(it.now).consumers.remove(0);
         assert_eq!(counted.dropped_full, 3 - taken);
+    }
+}
+
+#[test]
+fn a_supplier_that_left_a_link_without_its_end_is_not_introduced_to_that_consumer_again() {
+    for broken in [false, true] {
+        let mut it = Bench::linked();
+        it.left(1, false);
+        assert_eq!(it.did(), [Listen(CONSUMER, 2)]);
+        // the consumer has all events, but has waited for more
+        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 1, broken });
+        assert_eq!(it.did(), if broken { vec![Note] } else { vec![] });
+        it.report(CONSUMER, 8, RingReport::Listens { link: 2, port: 99 });
+        let connects = it.did().contains(&Connect(SUPPLIER, 2, "192.0.2.2:99".to_owned()));
+        assert_eq!(connects, !broken);
     }
 }
 

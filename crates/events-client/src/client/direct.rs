@@ -48,6 +48,8 @@ pub(super) struct ClientRings {
     pub(super) refused: BTreeMap<u32, RefusalCounts>,
     pub(super) since_frames: u32,
     pub(super) counted_at: Instant,
+    /// When frames of the broker were last looked for between events of links.
+    pub(super) looked_at: Instant,
     /// Whether the descriptor was made ready because a reading stopped early.
     pub(super) stays_ready: bool,
     /// An epoll descriptor that is ready when the broker's connection or a ring may have an event. `None`:
@@ -129,7 +131,7 @@ impl Client {
                 let socket = if is_of_host { self.transport.passed()? } else { None };
                 let over_link = self.direct.links.take_accepted(link);
                 if !is_of_host && over_link.is_none() {
-                    self.report(number, RingReport::Ended { link, taken: 0 });
+                    self.report(number, RingReport::Ended { link, taken: 0, broken: false });
                     return Ok(());
                 }
                 let name = self.topics.name(topic).cloned().unwrap_or_default();

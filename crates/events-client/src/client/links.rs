@@ -20,7 +20,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, connect, getsockname, shutdown, socket_with, sockopt,
+    AddressFamily, Shutdown, SocketFlags, SocketType, connect, getpeername, getsockname, shutdown,
+    socket_with, sockopt,
 };
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -28,6 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_eventchannel::{NO_DEADLINE, PublishError};
 use unisono_events_wire::frame::{DeliverHead, DeliverTimes, Frame, PublishFlags, PublishOutcome};
+use unisono_events_wire::interrupt::{self, InterruptPoll};
 use unisono_events_wire::transport::{
     Drained, FrameTransport, PayloadRef, PeerWatcher, StreamListener, StreamTransport, Taken, TransportError,
     TransportListener,
@@ -44,8 +46,8 @@ const CONNECT_TIMEOUT: StdDuration = StdDuration::from_secs(1);
 /// The time in which the other end has to show its key. Both programs do that in a call, and may compute
 /// between two calls. Meanwhile, events go through the broker.
 const KEY_TIMEOUT: StdDuration = StdDuration::from_secs(60);
-/// The time for which a supplier waits for room without any progress, if the consumer blocks it or has taken a
-/// part of the event. Then its events go through the broker, which has the consumer's queue and knows its
+/// The time within which a consumer has to take an event, if it blocks the supplier or has taken a part of
+/// the event. Then its events go through the broker, which has the consumer's queue and knows its
 /// policy. Chosen, not measured.
 const STALL_TIMEOUT: StdDuration = StdDuration::from_millis(100);
 /// The maximum number of connections that have not shown a key yet.
@@ -113,8 +115,12 @@ struct LinkSupply {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LinkSent {
     Sent,
-    /// The consumer does not take it now.
-    Stalled,
+    /// The consumer does not take it now, or has not taken it within [`STALL_TIMEOUT`].
+    Stalled {
+        for_good: bool,
+    },
+    /// The application ends the wait.
+    Interrupted,
     /// The consumer or the way to it is gone.
     Broken,
 }
@@ -268,28 +274,45 @@ impl ClientLinks {
 }
 
 impl LinkSupply {
-    /// Sends an event, and waits for room until `until` at most.
-    fn send(&mut self, head: &[u8], payload: PayloadRef<'_>, until: Option<StdInstant>) -> LinkSent {
+    /// Sends an event, and waits for room until `until` at most, or not at all if it is to leave `at_once`.
+    /// An event that has left in part is waited for in any case.
+    fn send(
+        &mut self,
+        (head, payload): (&[u8], PayloadRef<'_>),
+        (until, at_once): (Option<StdInstant>, bool),
+        interrupt: &mut InterruptPoll,
+    ) -> LinkSent {
         if self.transport.check_peer().is_err() {
             return LinkSent::Broken;
         }
         match self.transport.send(head, payload) {
             Ok(Taken::Taken) => {}
-            Ok(Taken::Full) | Err(TransportError::TooLarge { .. }) => return LinkSent::Stalled,
+            Ok(Taken::Full) | Err(TransportError::TooLarge { .. }) => {
+                return LinkSent::Stalled { for_good: true };
+            }
             Err(_) => return LinkSent::Broken,
         }
-        let bytes = head.len() + payload.length();
+        let (bytes, mut stalls) = (head.len() + payload.length(), None);
         loop {
             match self.transport.flush() {
                 Ok(Drained::All) => return LinkSent::Sent,
-                // the consumer is behind, and loses events in the broker's queue for it
-                Ok(Drained::Part) if !self.blocks && self.transport.unsent() >= bytes => {
-                    return LinkSent::Stalled;
-                }
-                Ok(Drained::Part) if has_room(self.transport.as_fd(), until) => {}
-                Ok(Drained::Part) => return LinkSent::Stalled,
+                Ok(Drained::Part) => {}
                 Err(_) => return LinkSent::Broken,
             }
+            // a consumer that does not block is behind, and loses events in the broker's queue for it
+            if (at_once || !self.blocks) && self.transport.unsent() >= bytes {
+                return LinkSent::Stalled { for_good: !self.blocks };
+            }
+            if interrupt.poll().is_err() {
+                return LinkSent::Interrupted;
+            }
+            let now = StdInstant::now();
+            let stalls = *stalls.get_or_insert(now + STALL_TIMEOUT);
+            let end = until.map_or(stalls, |until| until.min(stalls));
+            if now >= end {
+                return LinkSent::Stalled { for_good: now >= stalls };
+            }
+            wait_for_room(self.transport.as_fd(), end - now);
         }
     }
 }
@@ -354,7 +377,8 @@ impl Client {
 
     /// Begins to listen for a link's supplier, and tells the broker where.
     pub(super) fn listen_for(&mut self, number: u32, link: u32, keys: LinkKeys) -> Result<(), Error> {
-        let Some(ready) = &self.direct.ready else { return Ok(()) };
+        let may = self.direct.links.is_offered && keys.are_well_formed();
+        let Some(ready) = self.direct.ready.as_ref().filter(|_| may) else { return Ok(()) };
         // the broker tells its operator that this program cannot listen
         let port = self.direct.links.listener(self.transport.as_fd(), ready.as_fd()).unwrap_or(0);
         if port != 0 {
@@ -374,11 +398,19 @@ impl Client {
         blocks: bool,
     ) {
         let may = self.outlets.get(&number).is_some_and(|outlet| !outlet.left_rings);
+        let may = may && self.direct.links.is_offered && keys.are_well_formed();
         let Some(ready) = self.direct.ready.as_ref().filter(|_| may) else { return };
-        match ConnectingLink::begin((link, keys), (consumer, address), blocks, ready.as_fd()) {
+        let broker = getpeername(self.transport.as_fd()).ok().flatten();
+        let broker = broker.and_then(|it| SocketAddr::try_from(it).ok());
+        let begun = match is_elsewhere(address, broker) {
+            true => ConnectingLink::begin((link, keys), (consumer, address), blocks, ready.as_fd())
+                .map_err(|error| error.to_string()),
+            false => Err("it is an address of this host".to_owned()),
+        };
+        match begun {
             Ok(connecting) => drop(self.direct.links.connecting.insert(number, connecting)),
-            Err(error) => {
-                let why = format!("{address}: {error}");
+            Err(why) => {
+                let why = format!("{address}: {why}");
                 self.report(number, RingReport::Unreached { link, why });
             }
         }
@@ -483,11 +515,15 @@ impl Client {
         };
         self.head.clear();
         head.write(&mut self.head);
-        match supply.send(&self.head, event.payload, self.room_until) {
+        let terms = (self.room_until, flags.at_once);
+        match supply.send((&self.head, event.payload), terms, &mut self.interrupt) {
             LinkSent::Sent => supply.events += 1,
             // the consumer drops the part of the frame that it may have
             sent => {
-                self.leave(number, sent == LinkSent::Stalled)?;
+                self.leave(number, sent == LinkSent::Stalled { for_good: true })?;
+                if sent == LinkSent::Interrupted {
+                    return Err(Error::Interrupted);
+                }
                 return Ok(false);
             }
         }
@@ -506,6 +542,13 @@ pub(super) fn published_on_link(last: u64, events: u64) -> PublishedEvent {
 /// Ends the wait for a descriptor. A forked child may have a copy of it, so that its end would not end that.
 fn unwatch(ready: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) {
     let _ = epoll::delete(ready, descriptor);
+}
+
+/// Returns whether an address that a broker names may be a consumer's. A broker on another host must not lead
+/// this program to services of this host.
+fn is_elsewhere(address: SocketAddr, broker: Option<SocketAddr>) -> bool {
+    let is_here = |at: SocketAddr| at.ip().to_canonical().is_loopback() || at.ip().is_unspecified();
+    !is_here(address) || broker.is_some_and(is_here)
 }
 
 fn local_address(socket: BorrowedFd<'_>) -> Result<SocketAddr, TransportError> {
@@ -540,11 +583,11 @@ fn is_connected(socket: BorrowedFd<'_>) -> Result<bool, String> {
     }
 }
 
-/// Waits until a socket has room, but no longer than until `until`. Returns whether it has.
-fn has_room(socket: BorrowedFd<'_>, until: Option<StdInstant>) -> bool {
-    let left = until.map_or(STALL_TIMEOUT, |until| {
-        until.saturating_duration_since(StdInstant::now()).min(STALL_TIMEOUT)
-    });
-    let timeout = Timespec::try_from(left).ok();
-    matches!(poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], timeout.as_ref()), Ok(1..))
+/// Waits until a socket has room, or until the time is over or an interruption should be looked for.
+fn wait_for_room(socket: BorrowedFd<'_>, time: StdDuration) {
+    let timeout = interrupt::slice(Some(time)).and_then(|time| Timespec::try_from(time).ok());
+    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], timeout.as_ref());
 }
+
+#[cfg(test)]
+mod tests;

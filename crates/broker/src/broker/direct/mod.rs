@@ -351,10 +351,10 @@ impl Broker {
             RingReport::TakesLinks {} => self.takes_links(client),
             RingReport::Listens { link, port } => self.listens((client, number), link, port),
             RingReport::Unreached { link, why } => self.unreached((client, number), link, &why),
-            RingReport::Ended { link, taken } if self.direct.tcp.has_left(link) => {
-                self.settle_link((client, number), link, taken);
+            RingReport::Ended { link, taken, broken } if self.direct.tcp.has_left(link) => {
+                self.settle_link((client, number), link, (taken, broken));
             }
-            RingReport::Broken { link, taken } | RingReport::Ended { link, taken } => {
+            RingReport::Broken { link, taken } | RingReport::Ended { link, taken, .. } => {
                 let reader = self.direct.find(link).and_then(|(_, it)| self.direct.readers.get(&it));
                 if reader.is_some_and(|reader| (reader.client, reader.number) == (client, number)) {
                     self.cut_off(link, taken);
@@ -459,7 +459,7 @@ impl Broker {
             }
             let used = links.iter().filter(|(consumer, it)| it.used && !cut_off.contains_key(consumer));
             let used = used.map(|(consumer, it)| (*consumer, it.link));
-            self.direct.tcp.note_left(used, (supplier, topic), (last, events));
+            self.direct.tcp.note_left(used, (of.0, supplier, topic), (last, events));
         }
         self.forget(links.into_iter().map(|(_, it)| it.link));
         self.direct.changed.insert(topic);

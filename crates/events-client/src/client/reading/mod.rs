@@ -304,6 +304,13 @@ impl DirectReading {
         self.copied_event(None).map(Some)
     }
 
+    /// Makes the next call ask the kernel, although the last one has taken all that a link had.
+    pub(super) fn look_again(&mut self) {
+        if let ReadingSource::Link(link) = &mut self.source {
+            link.look_again();
+        }
+    }
+
     /// Waits until more of a link may have arrived. Returns false if nothing has within [`QUIET_TIMEOUT`], or
     /// by the time `until`.
     pub(super) fn await_more(&self, until: StdInstant) -> bool {
