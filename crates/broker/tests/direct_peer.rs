@@ -232,6 +232,7 @@ fn the_brokers_frames_are_not_late_while_a_program_computes_between_the_events_o
 #[test]
 fn a_call_ends_in_time_although_its_descriptor_stays_ready() {
     let (mut it, _) = Pretender::of_consumer();
+    it.listening(9);
     // a forked child may hold the descriptor of an ended link
     let (ended, other) = std::os::unix::net::UnixStream::pair().expect("a pair");
     drop(other);
