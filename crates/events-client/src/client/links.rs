@@ -223,8 +223,12 @@ impl ClientLinks {
     fn accept(&mut self, ready: BorrowedFd<'_>, largest: usize, peer_timeout: StdDuration) {
         let now = StdInstant::now();
         for _ in 0..MAX_INCOMING {
-            let came = self.listener.as_mut().map(|it| it.accept());
-            let Some(Ok(Some((mut transport, _)))) = came else { break };
+            let came = self.listener.as_mut().map_or(Ok(None), |it| it.accept());
+            // without descriptors the listener would stay ready, and this program would only look at it
+            if came.is_err() {
+                self.expected.clear();
+            }
+            let Ok(Some((mut transport, _))) = came else { break };
             transport.limit_incoming(MAX_KEY_FRAME);
             if epoll::add(ready, &*transport, EventData::new_u64(UNFINISHED), EventFlags::IN).is_ok() {
                 self.incoming.push(IncomingLink { transport, until: now + KEY_TIMEOUT });
@@ -264,11 +268,11 @@ impl ClientLinks {
             unwatch(ready, incoming.transport.as_fd());
         }
         self.expected.retain(|_, it| now < it.until);
-        if self.expected.is_empty()
-            && self.incoming.is_empty()
-            && let Some(listener) = self.listener.take()
-        {
-            unwatch(ready, listener.as_fd());
+        if self.expected.is_empty() {
+            self.incoming.drain(..).for_each(|it| unwatch(ready, it.transport.as_fd()));
+            if let Some(listener) = self.listener.take() {
+                unwatch(ready, listener.as_fd());
+            }
         }
     }
 }

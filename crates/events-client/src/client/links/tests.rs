@@ -1,7 +1,12 @@
-use super::{LinkSent, LinkSupply, is_elsewhere};
+use super::{ClientLinks, ExpectedLink, KEY_TIMEOUT, LinkSent, LinkSupply, is_elsewhere};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
+use unisono_events_wire::LinkKeys;
 use unisono_events_wire::interrupt::InterruptPoll;
 use unisono_events_wire::transport::{PayloadRef, StreamTransport};
 
@@ -63,4 +68,32 @@ fn only_a_broker_on_this_host_names_addresses_of_this_host() {
         let at = |text: &str| text.parse().expect("an address");
         assert_eq!(is_elsewhere(at(address), broker.map(at)), may, "{address} {broker:?}");
     }
+}
+
+#[test]
+fn copies_of_descriptors_in_a_forked_child_wake_nobody_after_their_end() {
+    let broker = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let broker = TcpStream::connect(broker.local_addr().expect("bound")).expect("it listens");
+    let ready = epoll::create(CreateFlags::CLOEXEC).expect("a descriptor");
+    let mut links = ClientLinks::default();
+    let port = links.listener(broker.as_fd(), ready.as_fd()).expect("a free port");
+    let keys = LinkKeys { supplier: String::new(), consumer: String::new() };
+    let until = StdInstant::now() + KEY_TIMEOUT;
+    links.expected.insert(9, ExpectedLink { number: 1, keys, until });
+    let stranger = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    links.accept(ready.as_fd(), 1 << 16, StdDuration::ZERO);
+    let incoming = links.incoming[0].transport.as_fd().try_clone_to_owned().expect("a descriptor");
+    let listener = links.listener.as_ref().map(|it| it.as_fd().try_clone_to_owned());
+    drop(stranger);
+    while !links.incoming.is_empty() {
+        links.accept(ready.as_fd(), 1 << 16, StdDuration::ZERO);
+    }
+    links.expected.clear();
+    links.accept(ready.as_fd(), 1 << 16, StdDuration::ZERO);
+    assert!(links.listener.is_none());
+    let late = TcpStream::connect(("127.0.0.1", port)).expect("the copy listens");
+    let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 4];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    assert_eq!(epoll::wait(&ready, &mut events[..], Some(&at_once)), Ok(0));
+    drop((incoming, listener, late));
 }
