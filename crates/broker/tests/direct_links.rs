@@ -81,8 +81,8 @@ impl Bench {
         self.hear(client, &Frame::RingReport { number, report });
     }
 
-    fn left(&mut self, events: u64) {
-        self.report(SUPPLIER, 7, RingReport::Left { events, for_good: false });
+    fn left(&mut self, events: u64, recalled: bool) {
+        self.report(SUPPLIER, 7, RingReport::Left { events, for_good: false, recalled });
     }
 
     /// Runs the broker until it waits. Returns what it did.
@@ -148,14 +148,14 @@ fn another_consumer_is_accepted_once_the_supplier_has_the_recall_or_has_left() {
         it.hear(OTHER, &Frame::Subscribe { number: 9, spec: Box::new(SubscriptionSpec::new("u")) });
         assert_eq!(it.did(), [Accepted(OTHER)]);
         if leaves {
-            it.left(3);
+            it.left(3, true);
         } else {
             it.broker.frames_arrived(SUPPLIER);
         }
         assert_eq!(it.did(), [Accepted(OTHER)]);
         assert_eq!(it.broker.awaited_suppliers(), []);
         if !leaves {
-            it.left(3);
+            it.left(3, true);
         }
         it.publish();
         let did = it.did();
@@ -175,11 +175,46 @@ fn a_supplier_that_does_not_leave_in_time_loses_its_link_at_the_consumers_end() 
     assert_eq!(it.did(), []);
     it.now += Duration::from_millis(1);
     assert_eq!(it.did(), [Order(CONSUMER, RingOrder::Cut { link: 1 }), Accepted(OTHER)]);
-    it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 4 });
+    it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 4, broken: false });
     assert_eq!(it.did(), []);
     // what it published meanwhile is reported as lost
-    it.left(6);
+    it.left(6, true);
     assert_eq!(it.did(), [Gap(CONSUMER, 5, 6)]);
+}
+
+#[test]
+fn a_supplier_that_left_before_it_had_the_recall_is_introduced_again_once_it_has_answered_that() {
+    let mut it = Bench::linked();
+    // the consumer goes and comes again; the supplier has seen its socket end meanwhile
+    it.hear(CONSUMER, &Frame::Unsubscribe { number: 8 });
+    assert_eq!(it.did(), [Order(SUPPLIER, RingOrder::Recall {})]);
+    it.subscribe(CONSUMER);
+    it.left(3, false);
+    it.publish();
+    assert_eq!(it.did(), [Accepted(CONSUMER), Event(CONSUMER, 4)]);
+    it.left(0, true);
+    assert_eq!(it.did(), [Listen(CONSUMER, 2)]);
+    // a supplier that has left for good answers nothing
+    let mut it = Bench::linked();
+    it.subscribe(OTHER);
+    it.did();
+    it.report(SUPPLIER, 7, RingReport::Left { events: 3, for_good: true, recalled: false });
+    assert_eq!(it.did(), [Accepted(OTHER)]);
+}
+
+#[test]
+fn a_supplier_that_uses_a_link_of_no_consumer_is_recalled() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.did();
+    it.report(CONSUMER, 8, RingReport::Listens { link: 1, port: 99 });
+    it.did();
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![5] });
+    let numbered = Order(SUPPLIER, RingOrder::Numbered { last: 0 });
+    assert_eq!(it.did(), [Order(SUPPLIER, RingOrder::Recall {}), numbered]);
+    it.left(2, true);
+    it.publish();
+    assert_eq!(it.did(), [Listen(CONSUMER, 2), Event(CONSUMER, 3)]);
 }
 
 #[test]
@@ -191,17 +226,32 @@ fn a_program_that_subscribes_to_its_own_topic_does_not_wait_for_itself() {
 
 #[test]
 fn a_consumer_that_got_fewer_events_than_its_supplier_sent_is_told_and_counted() {
-    for (taken, gap) in [(3, vec![]), (1, vec![Gap(CONSUMER, 2, 3)])] {
+    for (taken, gap) in [(3, vec![]), (1, vec![Gap(CONSUMER, 2, 3), Note])] {
         let mut it = Bench::linked();
-        it.left(3);
+        it.left(3, false);
         it.did();
-        it.report(OTHER, 8, RingReport::Ended { link: 1, taken: 0 });
-        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken });
+        it.report(OTHER, 8, RingReport::Ended { link: 1, taken: 0, broken: false });
+        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken, broken: false });
         // the second report has no effect
-        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 0 });
+        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 0, broken: false });
         assert_eq!(it.did(), gap);
         let counted = it.broker.statistics(it.now).consumers.remove(0);
         assert_eq!(counted.dropped_full, 3 - taken);
+    }
+}
+
+#[test]
+fn a_supplier_that_left_a_link_without_its_end_is_not_introduced_to_that_consumer_again() {
+    for broken in [false, true] {
+        let mut it = Bench::linked();
+        it.left(1, false);
+        assert_eq!(it.did(), [Listen(CONSUMER, 2)]);
+        // the consumer has all events, but has waited for more
+        it.report(CONSUMER, 8, RingReport::Ended { link: 1, taken: 1, broken });
+        assert_eq!(it.did(), if broken { vec![Note] } else { vec![] });
+        it.report(CONSUMER, 8, RingReport::Listens { link: 2, port: 99 });
+        let connects = it.did().contains(&Connect(SUPPLIER, 2, "192.0.2.2:99".to_owned()));
+        assert_eq!(connects, !broken);
     }
 }
 

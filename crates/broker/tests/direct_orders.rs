@@ -120,13 +120,25 @@ fn a_supplier_hears_of_a_consumer_and_is_recalled_before_the_consumer_is_accepte
     // a program that takes no descriptors subscribes to the topic
     it.subscribe(OTHER);
     assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {}), Did::Accepted(OTHER)]);
-    it.report(SUPPLIER, 7, RingReport::Left { events: 10, for_good: false });
+    it.report(SUPPLIER, 7, RingReport::Left { events: 10, for_good: false, recalled: false });
     it.publish();
     let delivered = it.deliver();
     assert!(delivered.contains(&Did::Event(CONSUMER, 11)) && delivered.contains(&Did::Event(OTHER, 11)));
     // `OTHER` unsubscribes, and the supplier is introduced anew
     it.hear(OTHER, &Frame::Unsubscribe { number: 8 });
     assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 2)]);
+}
+
+#[test]
+fn a_supplier_of_a_ring_cannot_report_that_it_reaches_nobody() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.did();
+    it.report(SUPPLIER, 7, RingReport::Unreached { link: 1, why: "no".to_owned() });
+    // neither is another ring introduced, nor does the first one's socket lose its owner
+    assert_eq!(it.did(), []);
+    it.hear(CONSUMER, &Frame::Unsubscribe { number: 8 });
+    assert!(it.did().contains(&Did::Forget(1)));
 }
 
 #[test]
@@ -159,7 +171,7 @@ fn a_recall_overtakes_a_supplier_that_has_not_answered_its_introduction() {
     // the supplier's events up to the recall are in the ring, which the consumer has to read
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     assert!(it.did().contains(&Did::Pass(CONSUMER, 1)));
-    it.report(SUPPLIER, 7, RingReport::Left { events: 2, for_good: false });
+    it.report(SUPPLIER, 7, RingReport::Left { events: 2, for_good: false, recalled: false });
     it.publish();
     assert!(it.deliver().contains(&Did::Event(OTHER, 3)));
 }
@@ -189,7 +201,7 @@ fn only_the_consumer_of_a_link_can_say_that_it_is_broken_and_a_link_that_fails_i
     assert_eq!(it.did(), []);
     it.report(CONSUMER, 8, RingReport::Broken { link: 1, taken: 0 });
     assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {})]);
-    it.report(SUPPLIER, 7, RingReport::Left { events: 0, for_good: false });
+    it.report(SUPPLIER, 7, RingReport::Left { events: 0, for_good: false, recalled: false });
     assert_eq!(it.did(), [Did::Forget(1)]);
     it.publish();
     assert_eq!(it.deliver(), [Did::Event(CONSUMER, 1)]);
@@ -243,7 +255,7 @@ fn a_ring_that_was_begun_after_the_last_one_was_left_for_good_is_recalled() {
     let mut it = Bench::new();
     it.subscribe(CONSUMER);
     it.did();
-    it.report(SUPPLIER, 7, RingReport::Left { events: 0, for_good: true });
+    it.report(SUPPLIER, 7, RingReport::Left { events: 0, for_good: true, recalled: false });
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {}), Did::Forget(1)]);
     it.publish();
@@ -260,7 +272,7 @@ fn a_consumer_whose_end_cannot_be_passed_on_is_told_what_it_lost() {
     assert!(it.did().contains(&Did::Pass(CONSUMER, 1)));
     it.broker.link_failed(1);
     assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {})]);
-    it.report(SUPPLIER, 7, RingReport::Left { events: 3, for_good: false });
+    it.report(SUPPLIER, 7, RingReport::Left { events: 3, for_good: false, recalled: false });
     assert_eq!(it.did(), [Did::Forget(1), Did::Gap(CONSUMER, 2, 4)]);
     it.publish();
     assert_eq!(it.deliver(), [Did::Event(CONSUMER, 5)]);
@@ -279,7 +291,7 @@ fn a_consumer_that_can_read_no_more_of_a_ring_is_told_how_many_of_its_events_it_
         // the second report has no effect
         it.report(CONSUMER, 8, RingReport::Broken { link: 1, taken: 0 });
         assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {})]);
-        it.report(SUPPLIER, 7, RingReport::Left { events, for_good: false });
+        it.report(SUPPLIER, 7, RingReport::Left { events, for_good: false, recalled: false });
         let mut expected = vec![Did::Forget(1)];
         if taken < events {
             expected.push(Did::Gap(CONSUMER, 2 + taken, 1 + events));

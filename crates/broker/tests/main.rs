@@ -12,6 +12,7 @@ mod direct;
 mod direct_gate;
 mod direct_links;
 mod direct_orders;
+mod direct_peer;
 mod direct_tcp;
 mod direct_tcp_frames;
 mod durable;

@@ -144,7 +144,7 @@ fn supplies(link: u32) -> SupplierSaid {
 }
 
 fn left(events: u64, for_good: bool) -> SupplierSaid {
-    SupplierSaid::Report(RingReport::Left { events, for_good })
+    SupplierSaid::Report(RingReport::Left { events, for_good, recalled: false })
 }
 
 #[test]

@@ -66,6 +66,14 @@ pub struct LinkKeys {
     pub consumer: String,
 }
 
+impl LinkKeys {
+    /// Returns whether both are 32 hexadecimal digits, as a broker draws them.
+    pub fn are_well_formed(&self) -> bool {
+        let is_key = |key: &str| key.len() == 32 && key.bytes().all(|it| it.is_ascii_hexdigit());
+        is_key(&self.supplier) && is_key(&self.consumer)
+    }
+}
+
 impl fmt::Debug for LinkKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LinkKeys")
@@ -84,6 +92,10 @@ pub enum RingReport {
         events: u64,
         /// Whether the supplier will refuse any other ring for this topic.
         for_good: bool,
+        /// Whether this answers a recall of a link over TCP. Without it, the supplier has left of its own
+        /// accord, and a recall may be on its way to it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        recalled: bool,
     },
     /// From a consumer: the counts of events of a topic that it has taken from rings since its last report.
     Counted { topic: u32, counts: DirectCounts },
@@ -107,7 +119,13 @@ pub enum RingReport {
     /// From a supplier: it has no connection to the consumer of a link.
     Unreached { link: u32, why: String },
     /// From a consumer: a link over TCP has ended after `taken` events.
-    Ended { link: u32, taken: u64 },
+    Ended {
+        link: u32,
+        taken: u64,
+        /// Whether the consumer has ended it, because the rest did not come or was invalid.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        broken: bool,
+    },
 }
 
 /// Counts of the events that a consumer took from rings.

@@ -3,6 +3,7 @@
 use super::links::UNFINISHED;
 use super::reading::{DirectReading, ReadingEnd};
 use super::received::ReceivedEvent;
+use super::supply::MAX_RECEIVED;
 use super::{Client, Error, Reception};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
@@ -21,12 +22,20 @@ const COUNTED_EVERY: Duration = Duration::from_millis(100);
 /// The number of ring events between two polls of the broker's frames, each of which takes a system call. It
 /// is the number of events that the broker takes from one program in a turn.
 const TURN: u32 = 64;
+/// The time between two looks for frames of the broker while a link has events: the order to end a link
+/// within a second is among them.
+const BROKER_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum number of events that are taken from a ring after its supplier has left it: as many as two of
 /// the longest rings hold.
 const MAX_EMPTIED: usize = 1 << 16;
 /// The time for which a consumer waits for the rest of a link that its supplier has left. The supplier's
 /// kernel has all of it, so that only the network delays it.
-const LINK_END_TIMEOUT: StdDuration = StdDuration::from_secs(1);
+const LINK_END_TIMEOUT: StdDuration = StdDuration::from_secs(5);
+/// The time for which a consumer takes what has come over a link that the broker has ended, if more comes
+/// all the while. Chosen, not measured.
+const CUT_TIMEOUT: StdDuration = StdDuration::from_millis(200);
+/// The number of events of a link between two looks at the clock, while a link is emptied.
+const TIMED_EVERY: usize = 64;
 /// The number of polls of a spinning consumer between two checks that take a system call: about 0.1 ms.
 const THOROUGH: u32 = 4096;
 
@@ -39,6 +48,7 @@ impl Client {
         before: Option<u64>,
     ) {
         let (mut at, mut taken, mut until) = (0, 0, None);
+        let mut ends = || *until.get_or_insert_with(|| StdInstant::now() + LINK_END_TIMEOUT);
         while let Some(reading) = self.direct.readings.get_mut(at) {
             let of = &reading.of;
             let is_theirs = (of.subscription.0, of.topic, of.supplier) == (subscription, topic, supplier);
@@ -48,7 +58,8 @@ impl Client {
             }
             reading.begun = true;
             // the supplier reported that it had left the ring, but still writes into it
-            if taken == MAX_EMPTIED {
+            let looks = reading.is_link() && taken % TIMED_EVERY == 0;
+            if taken == MAX_EMPTIED || (looks && StdInstant::now() >= ends()) {
                 self.end_reading(at, ReadingEnd::Broken);
                 continue;
             }
@@ -63,8 +74,7 @@ impl Client {
                 Ok(None) if reading.skipped => taken += 1,
                 // its supplier has left the link, so the rest and the end are on their way
                 Ok(None) if reading.is_link() => {
-                    let until = *until.get_or_insert_with(|| StdInstant::now() + LINK_END_TIMEOUT);
-                    if !reading.await_more(until) {
+                    if !reading.await_more(ends()) {
                         self.end_reading(at, ReadingEnd::Broken);
                     }
                 }
@@ -117,6 +127,7 @@ impl Client {
 
     fn end_reading(&mut self, at: usize, end: ReadingEnd) {
         let mut reading = self.direct.readings.remove(at);
+        self.direct.unwatch(&reading);
         self.received.extend(reading.take_rest());
         let (link, taken) = (reading.of.link, reading.taken());
         self.count(&reading);
@@ -126,7 +137,7 @@ impl Client {
         }
         if is_broken || reading.is_link() {
             let report = match reading.is_link() {
-                true => RingReport::Ended { link, taken },
+                true => RingReport::Ended { link, taken, broken: is_broken },
                 false => RingReport::Broken { link, taken },
             };
             self.report(reading.of.subscription.0, report);
@@ -136,20 +147,38 @@ impl Client {
         }
     }
 
-    /// Ends a link by the broker's order, after the events that have come.
+    /// Ends a link by the broker's order, after the events that have come. A supplier that goes on sending
+    /// does not delay the end.
     pub(super) fn cut(&mut self, link: u32) {
+        drop(self.direct.links.take_accepted(link));
         let Some(at) = self.direct.readings.iter().position(|reading| reading.of.link == link) else {
             return;
         };
-        let end = loop {
-            let Some(reading) = self.direct.readings.get_mut(at) else { return };
+        let Some(reading) = self.direct.readings.get_mut(at) else { return };
+        // earlier events of the supplier wait at the broker
+        if !reading.begun {
+            reading.is_cut = true;
+            return;
+        }
+        reading.look_again();
+        let (mut end, until) = (ReadingEnd::Broken, StdInstant::now() + CUT_TIMEOUT);
+        for turn in 0..MAX_EMPTIED {
+            if turn % TIMED_EVERY == 0 && StdInstant::now() >= until {
+                break;
+            }
             match reading.take() {
                 Ok(Some(reception)) => self.received.push_back(reception),
                 Ok(None) if reading.skipped => {}
-                Ok(None) => break ReadingEnd::Ended,
-                Err(end) => break end,
+                Ok(None) => {
+                    end = ReadingEnd::Ended;
+                    break;
+                }
+                Err(ended) => {
+                    end = ended;
+                    break;
+                }
             }
-        };
+        }
         self.end_reading(at, end);
     }
 
@@ -220,13 +249,13 @@ impl Client {
         &mut self,
         timeout: Option<StdDuration>,
     ) -> Result<Option<Reception>, Error> {
-        let mut until = None;
+        let (mut until, mut is_last) = (None, false);
         loop {
             if let Some(reception) = self.next_received() {
                 return Ok(Some(reception));
             }
             self.direct.since_frames += 1;
-            let frames = self.direct.since_frames >= TURN;
+            let frames = self.direct.since_frames >= TURN || self.looks_again();
             // an event from the broker may be due before the events that wait here
             let sorts = || self.direct.readings.iter().any(DirectReading::sorts);
             if self.transport.has_come() == Some(true) && sorts() {
@@ -246,7 +275,12 @@ impl Client {
                 self.count_in_time(clock::now())?;
             }
             // a ring that has ended may have left a notice
-            if self.take_frame_if_due(frames)? || frames || !self.received.is_empty() {
+            let mut came = self.take_frame_if_due(frames)?;
+            if came || frames || !self.received.is_empty() {
+                // an order to end a link must not wait behind other frames
+                while frames && came && !self.transport.passes() && self.received.len() < MAX_RECEIVED {
+                    came = self.take_frame()?;
+                }
                 continue;
             }
             self.apply_orders()?;
@@ -269,10 +303,24 @@ impl Client {
             if skipped {
                 continue;
             }
-            if !self.wait_direct(until)? {
+            if !self.wait_direct(until, &mut is_last)? {
                 return Ok(None);
             }
         }
+    }
+
+    /// Returns whether the program has only taken events of links for [`BROKER_INTERVAL`]. It may compute
+    /// between two of them.
+    fn looks_again(&mut self) -> bool {
+        if self.transport.passes() || self.direct.readings.is_empty() {
+            return false;
+        }
+        let now = clock::now();
+        let looks = now - self.direct.looked_at >= BROKER_INTERVAL;
+        if looks {
+            self.direct.looked_at = now;
+        }
+        looks
     }
 
     /// Handles one frame of the broker, if one has come. A client that waits at sockets asks its kernel for
@@ -346,9 +394,9 @@ impl Client {
 
     /// Waits until a ring or the broker may have a frame. Returns false if the timeout has passed; the
     /// descriptor then becomes ready with the next event.
-    fn wait_direct(&mut self, until: Option<Instant>) -> Result<bool, Error> {
+    fn wait_direct(&mut self, until: Option<Instant>, is_last: &mut bool) -> Result<bool, Error> {
         if !self.transport.passes() {
-            return self.wait_at_sockets(until);
+            return self.wait_at_sockets(until, is_last);
         }
         let (budget, mut polls) = (self.wait.budget(), 0);
         loop {
@@ -399,8 +447,10 @@ impl Client {
         }
     }
 
-    /// Does what [`wait_direct`](Self::wait_direct) does, for a client without shared memory.
-    fn wait_at_sockets(&mut self, until: Option<Instant>) -> Result<bool, Error> {
+    /// Does what [`wait_direct`](Self::wait_direct) does, for a client without shared memory. After the
+    /// timeout a ready descriptor leads to one more pass (`is_last`), because it may stay ready for other
+    /// reasons than an event.
+    fn wait_at_sockets(&mut self, until: Option<Instant>, is_last: &mut bool) -> Result<bool, Error> {
         let (budget, mut polls) = (self.wait.budget(), 0);
         loop {
             if self.direct.readings.iter().any(DirectReading::has_something) {
@@ -418,7 +468,7 @@ impl Client {
             let check = checks.flatten().min().map(|check| now + check);
             let wake = [until, counts, check].into_iter().flatten().min();
             let time = if spins || over { Some(Duration::ZERO) } else { wake.map(|wake| wake - now) };
-            if self.sleep(time)? {
+            if self.sleep(time)? && !std::mem::replace(is_last, over) {
                 return Ok(true);
             }
             if over {

@@ -48,6 +48,8 @@ pub(super) struct ClientRings {
     pub(super) refused: BTreeMap<u32, RefusalCounts>,
     pub(super) since_frames: u32,
     pub(super) counted_at: Instant,
+    /// When frames of the broker were last looked for between events of links.
+    pub(super) looked_at: Instant,
     /// Whether the descriptor was made ready because a reading stopped early.
     pub(super) stays_ready: bool,
     /// An epoll descriptor that is ready when the broker's connection or a ring may have an event. `None`:
@@ -80,13 +82,25 @@ impl ClientRings {
     /// Ends the readings of a subscription.
     pub(super) fn unsubscribed(&mut self, number: u32) {
         self.terms.remove(&number);
-        self.readings.retain(|reading| reading.of.subscription.0 != number);
+        self.links.unsubscribed(number);
+        let is_theirs = |reading: &mut DirectReading| reading.of.subscription.0 == number;
+        for reading in self.readings.extract_if(.., is_theirs).collect::<Vec<_>>() {
+            self.unwatch(&reading);
+        }
+    }
+
+    /// Ends what [`watch`](Client::watch) began. A forked child may have a copy of the descriptor; then the
+    /// end of this one would not end it.
+    pub(super) fn unwatch(&self, reading: &DirectReading) {
+        if let Some(ready) = &self.ready {
+            let _ = epoll::delete(ready, reading.descriptor());
+        }
     }
 
     /// Ends all rings that this program supplies. Their readers can still take all events in them.
     pub(super) fn leave_all(&mut self) {
         self.supplies.clear();
-        self.links.end_all();
+        self.links.end_all(self.ready.as_ref().map(AsFd::as_fd));
     }
 
     /// Ends a topic's ring, and drops its pending orders.
@@ -97,7 +111,9 @@ impl ClientRings {
 
     /// Ends a topic's ring or link. Returns the number of events that were published in it.
     fn end_supply(&mut self, number: u32) -> u64 {
-        let Some(supply) = self.supplies.remove(&number) else { return self.links.end_supply(number) };
+        let Some(supply) = self.supplies.remove(&number) else {
+            return self.links.end_supply(number, self.ready.as_ref().map(AsFd::as_fd));
+        };
         self.room += supply.bytes();
         supply.events
     }
@@ -115,7 +131,7 @@ impl Client {
                 let socket = if is_of_host { self.transport.passed()? } else { None };
                 let over_link = self.direct.links.take_accepted(link);
                 if !is_of_host && over_link.is_none() {
-                    self.report(number, RingReport::Ended { link, taken: 0 });
+                    self.report(number, RingReport::Ended { link, taken: 0, broken: false });
                     return Ok(());
                 }
                 let name = self.topics.name(topic).cloned().unwrap_or_default();
@@ -148,10 +164,10 @@ impl Client {
                 if let Some(reading) = at.map(|at| &mut self.direct.readings[at]) {
                     reading.begun = true;
                 }
-                if let Some(reading) = at.map(|at| &self.direct.readings[at])
-                    && reading.is_link()
-                {
-                    self.watch(reading)?;
+                match at.map(|at| &self.direct.readings[at]) {
+                    Some(reading) if reading.is_cut => self.cut(link),
+                    Some(reading) if reading.is_link() => self.watch(reading)?,
+                    _ => {}
                 }
             }
             RingOrder::Supply { .. } => {
@@ -235,7 +251,7 @@ impl Client {
                     let report = RingReport::Supplies { links: vec![link] };
                     self.send_frame(&Frame::RingReport { number, report })?;
                 }
-                (RingOrder::Recall {}, _) => self.leave(number, false)?,
+                (RingOrder::Recall {}, _) => self.leave_as(number, (false, !self.transport.passes()))?,
                 _ => {}
             }
         }
@@ -244,11 +260,16 @@ impl Client {
 
     /// Ends a topic's ring: its next events go to the broker.
     pub(super) fn leave(&mut self, number: u32, for_good: bool) -> Result<(), Error> {
+        self.leave_as(number, (for_good, false))
+    }
+
+    fn leave_as(&mut self, number: u32, (for_good, recalled): (bool, bool)) -> Result<(), Error> {
         let events = self.direct.end_supply(number);
         if let Some(outlet) = self.outlets.get_mut(&number) {
             outlet.left_rings |= for_good;
         }
-        self.send_frame(&Frame::RingReport { number, report: RingReport::Left { events, for_good } })
+        let report = RingReport::Left { events, for_good, recalled };
+        self.send_frame(&Frame::RingReport { number, report })
     }
 
     /// Publishes an event through the topic's ring, if there is one. Returns whether it did.

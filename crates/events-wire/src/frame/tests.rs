@@ -55,7 +55,7 @@ proptest! {
             Frame::Opened { number, credit: number }, Frame::Closed { number, reason: &text },
             Frame::Credit { number, bytes: number }, Frame::Statistics { json: &text },
             Frame::Bye { reason: &text },
-            Frame::RingReport { number, report: RingReport::Left { events: long, for_good: remaining } },
+            Frame::RingReport { number, report: RingReport::Left { events: long, for_good: remaining, recalled: number.is_multiple_of(2) } },
             Frame::RingReport { number, report: RingReport::Refused { counts: RefusalCounts { deadline: long, full: 1 } } },
             Frame::Ring { number, order: RingOrder::Numbered { last: long } },
         ];

@@ -334,7 +334,9 @@ impl Broker {
     ) -> Result<(), String> {
         match report {
             RingReport::Supplies { links } => self.supplies((client, number), &links),
-            RingReport::Left { events, for_good } => self.left((client, number), events, for_good),
+            RingReport::Left { events, for_good, recalled } => {
+                self.left((client, number), events, (for_good, recalled));
+            }
             RingReport::Counted { topic, counts } => {
                 if let Some(consumer) = self.counting_consumer(client, number, topic)? {
                     self.count_direct(consumer, TopicId(topic), counts.bounded());
@@ -349,10 +351,10 @@ impl Broker {
             RingReport::TakesLinks {} => self.takes_links(client),
             RingReport::Listens { link, port } => self.listens((client, number), link, port),
             RingReport::Unreached { link, why } => self.unreached((client, number), link, &why),
-            RingReport::Ended { link, taken } if self.direct.tcp.has_left(link) => {
-                self.settle_link((client, number), link, taken);
+            RingReport::Ended { link, taken, broken } if self.direct.tcp.has_left(link) => {
+                self.settle_link((client, number), link, (taken, broken));
             }
-            RingReport::Broken { link, taken } | RingReport::Ended { link, taken } => {
+            RingReport::Broken { link, taken } | RingReport::Ended { link, taken, .. } => {
                 let reader = self.direct.find(link).and_then(|(_, it)| self.direct.readers.get(&it));
                 if reader.is_some_and(|reader| (reader.client, reader.number) == (client, number)) {
                     self.cut_off(link, taken);
@@ -385,6 +387,16 @@ impl Broker {
             return self.tasks.push_front(recall(client, number));
         };
         let (way, supplier, topic, in_order) = (at.way, at.supplier, at.topic, at.in_order);
+        let is_known = way == DirectWay::Memory || at.links.iter().any(|(_, it)| links.contains(&it.link));
+        if !is_known && !matches!(at.state, DirectState::Recalled | DirectState::GivenUp) {
+            // nobody reads that link
+            at.state = DirectState::Recalled;
+            let linked = at.links.iter().next().map_or(0, |(_, it)| it.link);
+            let last = at.last.unwrap_or_else(|| self.channel.last_sequence(supplier, topic));
+            self.direct.tcp.begin_recall(self.timers.last_call(), (client, number), linked);
+            self.answer(client, &Frame::Ring { number, order: RingOrder::Numbered { last } });
+            return self.tasks.push_front(recall(client, number));
+        }
         let last = *at.last.get_or_insert_with(|| self.channel.last_sequence(supplier, topic));
         let mut supplied = Vec::new();
         for (consumer, it) in at.links.iter_mut().filter(|(_, it)| links.contains(&it.link)) {
@@ -429,18 +441,25 @@ impl Broker {
         self.direct.waiting = waiting;
     }
 
-    fn left(&mut self, of: (ClientId, u32), events: u64, for_good: bool) {
+    fn left(&mut self, of: (ClientId, u32), events: u64, (for_good, recalled): (bool, bool)) {
         let Some(at) = self.direct.suppliers.get_mut(&of) else { return };
         self.channel.skip_sequences(at.supplier, at.topic, events);
         let ends = for_good || at.state == DirectState::GivenUp;
-        at.state = DirectState::Brokered;
+        // its answer to the recall follows: another link would not outlast that
+        let stays = at.way == DirectWay::Tcp && at.state == DirectState::Recalled && !recalled && !ends;
+        if !stays {
+            at.state = DirectState::Brokered;
+        }
         let (supplier, topic, last) = (at.supplier, at.topic, at.last.take().unwrap_or_default());
         let (links, cut_off) = (std::mem::take(&mut at.links), std::mem::take(&mut at.cut_off));
         if at.way == DirectWay::Tcp {
-            self.direct.tcp.end_recall(of);
+            match stays {
+                true => self.direct.tcp.needs_no_recall(of),
+                false => self.direct.tcp.end_recall(of),
+            }
             let used = links.iter().filter(|(consumer, it)| it.used && !cut_off.contains_key(consumer));
             let used = used.map(|(consumer, it)| (*consumer, it.link));
-            self.direct.tcp.note_left(used, (supplier, topic), (last, events));
+            self.direct.tcp.note_left(used, (of.0, supplier, topic), (last, events));
         }
         self.forget(links.into_iter().map(|(_, it)| it.link));
         self.direct.changed.insert(topic);

@@ -75,7 +75,7 @@ pub(super) struct TcpLinks {
 struct RecalledLink {
     of: (ClientId, u32),
     link: u32,
-    /// Whether the supplier's kernel has the order.
+    /// Whether the supplier's kernel has the order, or the supplier has left the link without it.
     has_arrived: bool,
     until: Instant,
 }
@@ -98,6 +98,8 @@ enum HeldSubscription {
 #[derive(Clone, Copy, Debug)]
 struct LeftLink {
     consumer: ConsumerId,
+    /// The supplier's program.
+    client: ClientId,
     supplier: SupplierId,
     topic: TopicId,
     last: u64,
@@ -186,6 +188,12 @@ impl TcpLinks {
         self.recalled.retain(|it| it.of != of);
     }
 
+    /// Records that nobody has to wait until a supplier has its recall, because it has left its link before.
+    pub(super) fn needs_no_recall(&mut self, of: (ClientId, u32)) {
+        let theirs = self.recalled.iter_mut().filter(|it| it.of == of);
+        theirs.for_each(|it| it.has_arrived = true);
+    }
+
     pub(super) fn forget_consumer(&mut self, consumer: ConsumerId) {
         self.left.retain(|_, it| it.consumer != consumer);
     }
@@ -195,11 +203,11 @@ impl TcpLinks {
     pub(super) fn note_left(
         &mut self,
         links: impl Iterator<Item = (ConsumerId, u32)>,
-        (supplier, topic): (SupplierId, TopicId),
+        (client, supplier, topic): (ClientId, SupplierId, TopicId),
         (last, events): (u64, u64),
     ) {
         for (consumer, link) in links {
-            self.left.insert(link, LeftLink { consumer, supplier, topic, last, events });
+            self.left.insert(link, LeftLink { consumer, client, supplier, topic, last, events });
         }
         while self.left.len() > MAX_LEFT {
             self.left.pop_first();
@@ -263,7 +271,9 @@ impl Broker {
 
     /// Handles a supplier's report that it has no connection to the consumer of a link.
     pub(super) fn unreached(&mut self, supplier: (ClientId, u32), link: u32, why: &str) {
-        if self.direct.find(link).is_some_and(|(of, _)| of == supplier) {
+        let is_tcp = self.direct.suppliers.get(&supplier).is_some_and(|at| at.way == DirectWay::Tcp);
+        // a ring's socket waits in the server until its consumer reads it
+        if is_tcp && self.direct.find(link).is_some_and(|(of, _)| of == supplier) {
             self.go_through_broker(link, why);
         }
     }
@@ -271,16 +281,7 @@ impl Broker {
     /// Gives up a link that is not in use, and tells the operator once for each pair of programs.
     fn go_through_broker(&mut self, link: u32, why: &str) {
         let Some((of, consumer)) = self.direct.find(link) else { return };
-        let Some(reader) = self.direct.readers.get(&consumer) else { return };
-        if self.direct.tcp.unreached.insert((of.0, reader.client)) {
-            let supplier = self.clients.get(&of.0).map(|connected| &*connected.name).unwrap_or_default();
-            let why: String = why.chars().filter(|it| !it.is_control()).take(MAX_REASON).collect();
-            let text = format!(
-                "events of {supplier} for {} go through the broker, without a direct connection: {why}",
-                reader.name
-            );
-            self.tasks.push_back(Task::Note { text });
-        }
+        self.note_unreached(of.0, consumer, why);
         if let Some(at) = self.direct.suppliers.get_mut(&of)
             && matches!(at.state, DirectState::Asked | DirectState::Introduced)
             && at.last.is_none()
@@ -290,8 +291,24 @@ impl Broker {
         }
     }
 
+    /// Introduces these two programs no more.
+    fn note_unreached(&mut self, client: ClientId, consumer: ConsumerId, why: &str) {
+        let Some(reader) = self.direct.readers.get(&consumer) else { return };
+        if self.direct.tcp.unreached.insert((client, reader.client)) {
+            let supplier = self.clients.get(&client).map(|connected| &*connected.name).unwrap_or_default();
+            let why: String = why.chars().filter(|it| !it.is_control()).take(MAX_REASON).collect();
+            let text = format!(
+                "events of {supplier} for {} go through the broker, without a direct connection: {why}",
+                reader.name
+            );
+            self.tasks.push_back(Task::Note { text });
+        }
+    }
+
     /// Compares what a consumer got by a link with the number of events that the supplier has reported.
-    pub(super) fn settle_link(&mut self, reader: (ClientId, u32), link: u32, taken: u64) {
+    /// Events that did not come make the consumer wait for them, so such a supplier is not introduced to it
+    /// again.
+    pub(super) fn settle_link(&mut self, reader: (ClientId, u32), link: u32, (taken, broken): (u64, bool)) {
         let Some(left) = self.direct.tcp.left.get(&link).copied() else { return };
         let known = self.direct.readers.get(&left.consumer);
         if known.is_none_or(|known| (known.client, known.number) != reader) {
@@ -302,6 +319,10 @@ impl Broker {
         if lost > 0 {
             let first = left.last.saturating_add(taken).saturating_add(1);
             self.report_loss(left.consumer, (left.supplier, left.topic), (first, lost));
+        }
+        if lost > 0 || broken {
+            self.note_unreached(left.client, left.consumer, "not all of a link's events came");
+            self.direct.changed.insert(left.topic);
         }
     }
 

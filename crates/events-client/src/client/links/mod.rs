@@ -20,7 +20,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, connect, getsockname, shutdown, socket_with, sockopt,
+    AddressFamily, Shutdown, SocketFlags, SocketType, connect, getpeername, getsockname, shutdown,
+    socket_with, sockopt,
 };
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -28,6 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_eventchannel::{NO_DEADLINE, PublishError};
 use unisono_events_wire::frame::{DeliverHead, DeliverTimes, Frame, PublishFlags, PublishOutcome};
+use unisono_events_wire::interrupt::{self, InterruptPoll};
 use unisono_events_wire::transport::{
     Drained, FrameTransport, PayloadRef, PeerWatcher, StreamListener, StreamTransport, Taken, TransportError,
     TransportListener,
@@ -45,8 +47,8 @@ const CONNECT_TIMEOUT: StdDuration = StdDuration::from_secs(1);
 /// The time in which the other end has to show its key. Both programs do that in a call, and may compute
 /// between two calls. Meanwhile, events go through the broker.
 const KEY_TIMEOUT: StdDuration = StdDuration::from_secs(60);
-/// The time for which a supplier waits for room without any progress, if the consumer blocks it or has taken
-/// a part of the event. Then its events go through the broker, which has the consumer's queue and knows its
+/// The time within which a consumer has to take an event, if it blocks the supplier or has taken a part of
+/// the event. Then its events go through the broker, which has the consumer's queue and knows its
 /// policy. Chosen, not measured.
 const STALL_TIMEOUT: StdDuration = StdDuration::from_millis(100);
 /// The maximum number of connections that have not shown a key yet.
@@ -63,14 +65,25 @@ const UNSENT: u32 = 64 << 10;
 /// A link for whose supplier this program listens.
 #[derive(Debug)]
 struct ExpectedLink {
+    /// The number of the subscription.
+    number: u32,
     keys: LinkKeys,
     until: StdInstant,
 }
 
-/// A connection that has not shown a key yet, or whose events the broker has not had read yet.
+/// A connection that has not shown a key yet.
 #[derive(Debug)]
 struct IncomingLink {
     transport: Box<dyn FrameTransport>,
+    until: StdInstant,
+}
+
+/// A connection whose events the broker has not had read yet.
+#[derive(Debug)]
+struct AcceptedLink {
+    transport: Box<dyn FrameTransport>,
+    /// The number of the subscription.
+    number: u32,
     until: StdInstant,
 }
 
@@ -103,8 +116,12 @@ struct LinkSupply {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LinkSent {
     Sent,
-    /// The consumer does not take it now.
-    Stalled,
+    /// The consumer does not take it now, or has not taken it within [`STALL_TIMEOUT`].
+    Stalled {
+        for_good: bool,
+    },
+    /// The application ends the wait.
+    Interrupted,
     /// The consumer or the way to it is gone.
     Broken,
 }
@@ -123,7 +140,7 @@ pub(super) struct ClientLinks {
     expected: BTreeMap<u32, ExpectedLink>,
     incoming: Vec<IncomingLink>,
     /// Links whose suppliers have shown their keys, until the broker has them read.
-    accepted: BTreeMap<u32, IncomingLink>,
+    accepted: BTreeMap<u32, AcceptedLink>,
     /// By the number of the topic.
     connecting: BTreeMap<u32, ConnectingLink>,
     supplies: BTreeMap<u32, LinkSupply>,
@@ -136,7 +153,7 @@ impl ClientLinks {
     }
 
     fn are_unfinished(&self) -> bool {
-        self.listener.is_some() || !self.connecting.is_empty()
+        self.listener.is_some() || !self.connecting.is_empty() || !self.accepted.is_empty()
     }
 
     /// Returns the time until a link's time limit should be checked.
@@ -151,6 +168,12 @@ impl ClientLinks {
         self.accepted.remove(&link).map(|accepted| accepted.transport)
     }
 
+    /// Drops the links of a subscription that are not read yet.
+    pub(super) fn unsubscribed(&mut self, number: u32) {
+        self.expected.retain(|_, it| it.number != number);
+        self.accepted.retain(|_, it| it.number != number);
+    }
+
     pub(super) fn numbered(&mut self, number: u32, last: u64) {
         if let Some(supply) = self.supplies.get_mut(&number) {
             supply.last = Some(last);
@@ -163,8 +186,10 @@ impl ClientLinks {
     }
 
     /// Ends a topic's link. Returns the number of events that were published over it.
-    pub(super) fn end_supply(&mut self, number: u32) -> u64 {
-        self.connecting.remove(&number);
+    pub(super) fn end_supply(&mut self, number: u32, ready: Option<BorrowedFd<'_>>) -> u64 {
+        if let (Some(ready), Some(connecting)) = (ready, self.connecting.remove(&number)) {
+            unwatch(ready, connecting.transport.as_fd());
+        }
         let Some(supply) = self.supplies.remove(&number) else { return 0 };
         // a forked child may have copies of the descriptor; a frame that has left in part must not be
         // completed
@@ -172,9 +197,9 @@ impl ClientLinks {
         supply.events
     }
 
-    pub(super) fn end_all(&mut self) {
+    pub(super) fn end_all(&mut self, ready: Option<BorrowedFd<'_>>) {
         for number in self.supplies.keys().copied().collect::<Vec<_>>() {
-            self.end_supply(number);
+            self.end_supply(number, ready);
         }
     }
 
@@ -198,14 +223,18 @@ impl ClientLinks {
     /// Accepts the connections that have come, and hears their keys.
     fn accept(&mut self, ready: BorrowedFd<'_>, largest: usize, peer_timeout: StdDuration) {
         let now = StdInstant::now();
-        while let Some(Ok(Some((mut transport, _)))) = self.listener.as_mut().map(|it| it.accept()) {
+        for _ in 0..MAX_INCOMING {
+            let came = self.listener.as_mut().map_or(Ok(None), |it| it.accept());
+            // without descriptors the listener would stay ready, and this program would only look at it
+            if came.is_err() {
+                self.expected.clear();
+            }
+            let Ok(Some((mut transport, _))) = came else { break };
             transport.limit_incoming(MAX_KEY_FRAME);
             if epoll::add(ready, &*transport, EventData::new_u64(UNFINISHED), EventFlags::IN).is_ok() {
                 self.incoming.push(IncomingLink { transport, until: now + KEY_TIMEOUT });
             }
         }
-        let excess = self.incoming.len().saturating_sub(MAX_INCOMING);
-        self.incoming.drain(..excess);
         for mut incoming in std::mem::take(&mut self.incoming) {
             let owned = |(link, key): (u32, &[u8])| (link, key.to_vec());
             let came = incoming.transport.receive();
@@ -218,52 +247,77 @@ impl ClientLinks {
                 }
                 _ => None,
             };
+            unwatch(ready, incoming.transport.as_fd());
             // whoever shows another key is not the supplier: the connection ends here
             let Some((link, key)) = shown else { continue };
             let expected = self.expected.get(&link).filter(|it| it.keys.supplier.as_bytes() == key);
-            let Some(ExpectedLink { keys, .. }) = expected else { continue };
+            let Some(ExpectedLink { keys, number, .. }) = expected else { continue };
+            let number = *number;
             let answered = show_key(&mut *incoming.transport, link, &keys.consumer);
             self.expected.remove(&link);
             if answered.is_ok() {
                 // its events wait in the kernel until the broker has the link read
-                let _ = epoll::delete(ready, &*incoming.transport);
-                incoming.transport.limit_incoming(largest);
-                incoming.transport.watch_peer(peer_timeout, PeerWatcher::Program);
-                self.accepted.insert(link, incoming);
+                let IncomingLink { mut transport, .. } = incoming;
+                transport.limit_incoming(largest);
+                transport.watch_peer(peer_timeout, PeerWatcher::Program);
+                self.accepted.insert(link, AcceptedLink { transport, number, until: now + KEY_TIMEOUT });
             }
         }
+        // those that have shown a key are no longer among them
+        let excess = self.incoming.len().saturating_sub(MAX_INCOMING);
+        for incoming in self.incoming.drain(..excess) {
+            unwatch(ready, incoming.transport.as_fd());
+        }
         self.expected.retain(|_, it| now < it.until);
-        // their suppliers were recalled before they used them
-        self.accepted.retain(|_, it| now < it.until || !has_ended(it.transport.as_fd()));
-        if self.expected.is_empty() && self.incoming.is_empty() {
-            self.listener = None;
+        if self.expected.is_empty() {
+            self.incoming.drain(..).for_each(|it| unwatch(ready, it.transport.as_fd()));
+            if let Some(listener) = self.listener.take() {
+                unwatch(ready, listener.as_fd());
+            }
         }
     }
 }
 
 impl LinkSupply {
-    /// Sends an event, and waits for room until `until` at most.
-    fn send(&mut self, head: &[u8], payload: PayloadRef<'_>, until: Option<StdInstant>) -> LinkSent {
+    /// Sends an event, and waits for room until `until` at most, or not at all if it is to leave `at_once`.
+    /// An event that has left in part is waited for in any case.
+    fn send(
+        &mut self,
+        (head, payload): (&[u8], PayloadRef<'_>),
+        (until, at_once): (Option<StdInstant>, bool),
+        interrupt: &mut InterruptPoll,
+    ) -> LinkSent {
         if self.transport.check_peer().is_err() {
             return LinkSent::Broken;
         }
         match self.transport.send(head, payload) {
             Ok(Taken::Taken) => {}
-            Ok(Taken::Full) | Err(TransportError::TooLarge { .. }) => return LinkSent::Stalled,
+            Ok(Taken::Full) | Err(TransportError::TooLarge { .. }) => {
+                return LinkSent::Stalled { for_good: true };
+            }
             Err(_) => return LinkSent::Broken,
         }
-        let bytes = head.len() + payload.length();
+        let (bytes, mut stalls) = (head.len() + payload.length(), None);
         loop {
             match self.transport.flush() {
                 Ok(Drained::All) => return LinkSent::Sent,
-                // the consumer is behind, and loses events in the broker's queue for it
-                Ok(Drained::Part) if !self.blocks && self.transport.unsent() >= bytes => {
-                    return LinkSent::Stalled;
-                }
-                Ok(Drained::Part) if has_room(self.transport.as_fd(), until) => {}
-                Ok(Drained::Part) => return LinkSent::Stalled,
+                Ok(Drained::Part) => {}
                 Err(_) => return LinkSent::Broken,
             }
+            // a consumer that does not block is behind, and loses events in the broker's queue for it
+            if (at_once || !self.blocks) && self.transport.unsent() >= bytes {
+                return LinkSent::Stalled { for_good: !self.blocks };
+            }
+            if interrupt.poll().is_err() {
+                return LinkSent::Interrupted;
+            }
+            let now = StdInstant::now();
+            let stalls = *stalls.get_or_insert(now + STALL_TIMEOUT);
+            let end = until.map_or(stalls, |until| until.min(stalls));
+            if now >= end {
+                return LinkSent::Stalled { for_good: now >= stalls };
+            }
+            wait_for_room(self.transport.as_fd(), end - now);
         }
     }
 }
@@ -328,12 +382,13 @@ impl Client {
 
     /// Begins to listen for a link's supplier, and tells the broker where.
     pub(super) fn listen_for(&mut self, number: u32, link: u32, keys: LinkKeys) -> Result<(), Error> {
-        let Some(ready) = &self.direct.ready else { return Ok(()) };
+        let may = self.direct.links.is_offered && keys.are_well_formed();
+        let Some(ready) = self.direct.ready.as_ref().filter(|_| may) else { return Ok(()) };
         // the broker tells its operator that this program cannot listen
         let port = self.direct.links.listener(self.transport.as_fd(), ready.as_fd()).unwrap_or(0);
         if port != 0 {
             let until = StdInstant::now() + KEY_TIMEOUT;
-            self.direct.links.expected.insert(link, ExpectedLink { keys, until });
+            self.direct.links.expected.insert(link, ExpectedLink { number, keys, until });
         }
         self.report(number, RingReport::Listens { link, port });
         Ok(())
@@ -348,11 +403,19 @@ impl Client {
         blocks: bool,
     ) {
         let may = self.outlets.get(&number).is_some_and(|outlet| !outlet.left_rings);
+        let may = may && self.direct.links.is_offered && keys.are_well_formed();
         let Some(ready) = self.direct.ready.as_ref().filter(|_| may) else { return };
-        match ConnectingLink::begin((link, keys), (consumer, address), blocks, ready.as_fd()) {
+        let broker = getpeername(self.transport.as_fd()).ok().flatten();
+        let broker = broker.and_then(|it| SocketAddr::try_from(it).ok());
+        let begun = match is_elsewhere(address, broker) {
+            true => ConnectingLink::begin((link, keys), (consumer, address), blocks, ready.as_fd())
+                .map_err(|error| error.to_string()),
+            false => Err("it is an address of this host".to_owned()),
+        };
+        match begun {
             Ok(connecting) => drop(self.direct.links.connecting.insert(number, connecting)),
-            Err(error) => {
-                let why = format!("{address}: {error}");
+            Err(why) => {
+                let why = format!("{address}: {why}");
                 self.report(number, RingReport::Unreached { link, why });
             }
         }
@@ -370,12 +433,16 @@ impl Client {
             let largest = self.terms.largest as usize + MAX_HEAD;
             links.accept(ready.as_fd(), largest, StdDuration::from_nanos(self.terms.peer_timeout_ns));
         }
+        let now = StdInstant::now();
+        // their suppliers were recalled before they used them, or have not told the broker
+        links.accepted.retain(|_, it| now < it.until);
         let (mut reports, mut broken) = (Vec::new(), Vec::new());
         links.connecting.retain(|number, connecting| {
             let outcome = connecting.proceed(ready.as_fd());
             if let Err(why) = &outcome {
                 let why = format!("{} ({}): {why}", connecting.consumer, connecting.address);
                 reports.push((*number, RingReport::Unreached { link: connecting.link, why }));
+                unwatch(ready.as_fd(), connecting.transport.as_fd());
             }
             if let Ok(true) = outcome {
                 reports.push((*number, RingReport::Supplies { links: vec![connecting.link] }));
@@ -453,11 +520,15 @@ impl Client {
         };
         self.head.clear();
         head.write(&mut self.head);
-        match supply.send(&self.head, event.payload, self.room_until) {
+        let terms = (self.room_until, flags.at_once);
+        match supply.send((&self.head, event.payload), terms, &mut self.interrupt) {
             LinkSent::Sent => supply.events += 1,
             // the consumer drops the part of the frame that it may have
             sent => {
-                self.leave(number, sent == LinkSent::Stalled)?;
+                self.leave(number, sent == LinkSent::Stalled { for_good: true })?;
+                if sent == LinkSent::Interrupted {
+                    return Err(Error::Interrupted);
+                }
                 return Ok(false);
             }
         }
@@ -471,6 +542,18 @@ impl Client {
 /// Makes the outcome of an event that a link's consumer gets.
 pub(super) fn published_on_link(last: u64, events: u64) -> PublishedEvent {
     PublishedEvent { sequence: last.saturating_add(events), outcome: PublishOutcome::Taken(1) }
+}
+
+/// Ends the wait for a descriptor. A forked child may have a copy of it, so that its end would not end that.
+fn unwatch(ready: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) {
+    let _ = epoll::delete(ready, descriptor);
+}
+
+/// Returns whether an address that a broker names may be a consumer's. A broker on another host must not lead
+/// this program to services of this host.
+fn is_elsewhere(address: SocketAddr, broker: Option<SocketAddr>) -> bool {
+    let is_here = |at: SocketAddr| at.ip().to_canonical().is_loopback() || at.ip().is_unspecified();
+    !is_here(address) || broker.is_some_and(is_here)
 }
 
 fn local_address(socket: BorrowedFd<'_>) -> Result<SocketAddr, TransportError> {
@@ -505,18 +588,11 @@ fn is_connected(socket: BorrowedFd<'_>) -> Result<bool, String> {
     }
 }
 
-/// Returns whether the other end of a socket sends no more.
-fn has_ended(socket: BorrowedFd<'_>) -> bool {
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
-    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+/// Waits until a socket has room, or until the time is over or an interruption should be looked for.
+fn wait_for_room(socket: BorrowedFd<'_>, time: StdDuration) {
+    let timeout = interrupt::slice(Some(time)).and_then(|time| Timespec::try_from(time).ok());
+    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], timeout.as_ref());
 }
 
-/// Waits until a socket has room, but no longer than until `until`. Returns whether it has.
-fn has_room(socket: BorrowedFd<'_>, until: Option<StdInstant>) -> bool {
-    let left = until.map_or(STALL_TIMEOUT, |until| {
-        until.saturating_duration_since(StdInstant::now()).min(STALL_TIMEOUT)
-    });
-    let timeout = Timespec::try_from(left).ok();
-    matches!(poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], timeout.as_ref()), Ok(1..))
-}
+#[cfg(test)]
+mod tests;
