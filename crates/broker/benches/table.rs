@@ -14,7 +14,8 @@
 //! | `throughput` | events of 1 KB a second through a broker on TCP | a program that only receives and sends |
 //! | `alone` | one way of an event of 1 KB that comes alone, through a broker on TCP | a TCP connection |
 //! | `request` | a request of no bytes and its reply, through a broker on TCP | an echo over TCP |
-//! | `request-shared` | the same through shared memory, where all spin | an echo over TCP |
+//! | `request-direct` | the same over a direct link between the two programs | an echo over TCP |
+//! | `request-shared` | a request and its reply through shared memory, where all spin | an echo over TCP |
 //! | `connection` | memory of the broker for an idle connection over TCP, or over a Unix socket | 8 KiB |
 //! | `subscription` | memory of the broker for a subscription | 0.5 KiB |
 //!
@@ -109,7 +110,8 @@ fn play(words: &str) {
     let at = || words[2].parse::<BrokerAddress>().expect("an address");
     let time = || Duration::from_millis(words[3].parse().expect("milliseconds"));
     match words[1] {
-        "broker" => serve(&PathBuf::from(words[2]), wait(words[3])),
+        "broker" => serve(&PathBuf::from(words[2]), wait(words[3]), false),
+        "introducer" => serve(&PathBuf::from(words[2]), wait(words[3]), true),
         "source" => publish(&at()),
         "sink" => print_line(count(&at(), time())),
         "stamped" => stamp_over(&at(), time()),
@@ -136,9 +138,10 @@ fn wait(name: &str) -> ChannelWait {
     if name == "spin" { ChannelWait::Spin } else { ChannelWait::Sleep }
 }
 
-fn serve(path: &std::path::Path, wait: ChannelWait) {
+fn serve(path: &std::path::Path, wait: ChannelWait, introduces: bool) {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let broker = Broker::new(tree.expect("it is sound"), Limits::for_clients(4 * MANY as u32));
+    let broker = if introduces { broker.with_direct_tcp() } else { broker };
     let mut server = Server::new(broker, wait).expect("descriptors are left");
     let tcp = server.listen_tcp("127.0.0.1:0".parse().expect("an address"), Exposure::Loopback);
     server.listen_unix(path, OWNER).expect("it listens");
@@ -336,9 +339,13 @@ struct Bench {
 
 impl Bench {
     fn broker(&self, wait: &str) -> (Party, String) {
+        self.start("broker", wait)
+    }
+
+    fn start(&self, role: &str, wait: &str) -> (Party, String) {
         let path = self.directory.path().join("events").display().to_string();
         let _ = std::fs::remove_file(&path);
-        let mut broker = Party::start(MIDDLE, &["broker", &path, wait]);
+        let mut broker = Party::start(MIDDLE, &[role, &path, wait]);
         let tcp = broker.line();
         (broker, tcp)
     }
@@ -375,9 +382,9 @@ impl Bench {
         sink.figure()
     }
 
-    fn request(&self, wait: &str) -> f64 {
+    fn request(&self, role: &str, wait: &str) -> f64 {
         // A broker that spins takes a processor from the two programs where there is no third one.
-        let (_broker, tcp) = self.broker(if processors() >= 3 { wait } else { "sleep" });
+        let (_broker, tcp) = self.start(role, if processors() >= 3 { wait } else { "sleep" });
         let shared = self.directory.path().join("events").display().to_string();
         let at = if wait == "spin" { shared } else { tcp };
         let mut replier = Party::start(partner(), &["replier", &at, wait]);
@@ -467,7 +474,15 @@ fn main() {
             "request",
             "us",
             1e3,
-            Box::new(|| bench.request("sleep")),
+            Box::new(|| bench.request("broker", "sleep")),
+            Box::new(|| bench.echo()),
+            "-",
+        ),
+        row(
+            "request-direct",
+            "us",
+            1e3,
+            Box::new(|| bench.request("introducer", "sleep")),
             Box::new(|| bench.echo()),
             "<= 1.2",
         ),
@@ -475,7 +490,7 @@ fn main() {
             "request-shared",
             "us",
             1e3,
-            Box::new(|| bench.request("spin")),
+            Box::new(|| bench.request("broker", "spin")),
             Box::new(|| bench.echo()),
             "<= 0.011",
         ),
