@@ -165,13 +165,15 @@ pub(crate) struct Args {
     /// 3 s. Programs watch the broker by the same time.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), default_value_t = 5)]
     peer_timeout: u64,
-    /// Let programs that are connected over plain TCP exchange events without the broker
+    /// Let two programs exchange events over a TCP connection of their own, without the broker
     ///
-    /// The broker introduces a supplier to the only consumer of its topic, and the supplier connects to the
-    /// consumer's program. That program's library then listens at a port that its kernel chooses, at the
-    /// address from which it is connected to the broker. Both ends show keys that the broker has drawn. The
-    /// permissions hold as before; a change ends such a link within a second. Events whose subscription asks
-    /// for a filter, a group, a class or a share go through the broker, as all events do without this option.
+    /// Both programs have to be connected by `tcp:`. The broker introduces the supplier of a topic to its
+    /// only consumer, and the supplier connects to a port that the consumer's kernel chooses, at the address
+    /// from which the consumer is connected to the broker: firewalls have to let such connections pass. Both
+    /// ends show keys from the broker; keys and events are not encrypted. Permissions hold as before; a link
+    /// whose permission is withdrawn is closed in less than two seconds. Events of a topic with several
+    /// consumers, or with a subscription that asks for a filter, a group, a class or a share, go through the
+    /// broker.
     #[arg(long)]
     direct_tcp: bool,
     #[command(flatten)]
