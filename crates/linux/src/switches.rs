@@ -298,10 +298,10 @@ mod tests {
         let (recording, own, before, after) = std::thread::spawn(visit).join().expect("a thread");
         let Recording { changes, full } = recording.expect("they make sense");
         assert_eq!(full, None);
-        let left = changes.iter().find(|c| c.from == own).expect("it left").time;
+        // another thread may preempt it between the start of the recorder and the reading of the clock
+        let left = changes.iter().find(|c| c.from == own && c.time >= before).expect("it left").time;
         let back = changes.iter().rfind(|c| c.to == own && c.time <= after).expect("it came back").time;
-        // how soon it leaves depends on the other tests at its processor
-        assert!(before <= left && left < back && before + SLEEP <= back, "{changes:?}");
+        assert!(left < back && before + SLEEP <= back, "{changes:?}");
     }
 
     #[test]
