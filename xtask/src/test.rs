@@ -7,7 +7,6 @@ use crate::summary::StepSummary;
 use crate::test_output;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::thread;
 use unisono_host_tests::program::{self, HOST_TESTS, cargo, target, workspace};
 
 /// Runs the tests that this machine can run in minutes. Returns whether all passed.
@@ -18,7 +17,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     // features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], &[], |command| {
-            command.env(PROPERTY_CASES, "64").env(TEST_THREADS, test_threads());
+            command.env(PROPERTY_CASES, "32");
         })
     });
     summary.step("host tests", || host_tests(&[], |_| ()));
@@ -46,19 +45,11 @@ pub(crate) fn model(name: &str) -> StepVerdict {
     })
 }
 
-/// The variable with the number of tests at the same time in a test program (libtest).
-const TEST_THREADS: &str = "RUST_TEST_THREADS";
-
-/// Returns two tests at the same time for each processor, because many tests wait for a timer or a peer.
-fn test_threads() -> String {
-    (2 * thread::available_parallelism().map_or(1, usize::from)).to_string()
-}
-
 /// The variable with the number of cases of each property test that sets no number itself (proptest).
 const PROPERTY_CASES: &str = "PROPTEST_CASES";
 
-/// Runs the unit tests, and the property tests with 1,024 cases each, sixteen times as many as in `cargo
-/// xtask test`.
+/// Runs the unit tests, and the property tests with 1,024 cases each, 32 times as many as in `cargo xtask
+/// test`.
 pub(crate) fn property_cases() -> StepVerdict {
     let packages = ["--workspace", "--exclude", "unisono-host-tests", "--lib", "--tests"];
     tests(&packages, &[], |command| {

@@ -109,7 +109,7 @@ fn each_segment_of_tcp_is_charged() -> TestOutcome {
     Ok(())
 }
 
-host_tests![needs OwnQueues;
+host_tests![needs Queues;
     each_segment_of_tcp_is_charged within 120,
     packets_are_charged_for_what_the_link_adds within 120,
 ];
