@@ -75,7 +75,12 @@ pub fn main(modules: &[(&str, &[Test])]) -> ExitCode {
         return code;
     }
     let options = HarnessOptions::parse(arguments.into_iter());
-    let named = all().map(|(module, test)| (test.needs(), qualified_name(module, test)));
+    let shares_state = !supervisor::gives_own_state();
+    let needs = |test: &Test| match test.needs() {
+        Needs::OwnQueues if shares_state => Needs::Queues,
+        needs => needs,
+    };
+    let named = all().map(|(module, test)| (needs(test), qualified_name(module, test)));
     let wanted: Vec<(Needs, String)> = named.filter(|(_, name)| options.selects(name)).collect();
     if options.list {
         wanted.iter().for_each(|(_, name)| println!("{name}: test"));

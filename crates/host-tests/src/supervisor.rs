@@ -137,16 +137,28 @@ const WITH_OWN_STATE: [&str; 6] = [
     "mkdir -p /run/unisono && mount -t tmpfs -o mode=755 tmpfs /run/unisono && exec \"$0\" \"$@\"",
 ];
 
-/// Returns the command of a program with what the needs of a test say. Only root can mount; tests of queues
-/// skip themselves without root.
-fn with_needs(needs: Needs, program: &Path) -> Command {
-    if needs != Needs::OwnQueues || require::root().is_err() {
-        return Command::new(program);
-    }
+/// Returns whether this machine can give a test a `/run/unisono` of its own: only root can mount, and a small
+/// virtual machine has no `unshare`.
+pub(crate) fn gives_own_state() -> bool {
+    require::root().is_ok()
+        && with_own_state(Path::new("true")).output().is_ok_and(|output| output.status.success())
+}
+
+fn with_own_state(program: &Path) -> Command {
     let [first, rest @ ..] = WITH_OWN_STATE;
     let mut command = Command::new(first);
     command.args(rest).arg(program);
     command
+}
+
+/// Returns the command of a test's program with what the needs of the test say. Where the machine gives no
+/// state to a test, the harness runs it beside no other test of queues.
+fn with_needs(needs: Needs, program: &Path) -> Command {
+    if needs == Needs::OwnQueues && gives_own_state() {
+        with_own_state(program)
+    } else {
+        Command::new(program)
+    }
 }
 
 /// Starts the test's process and watches it. Returns the verdict and the output of the test.

@@ -568,7 +568,7 @@ fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
     Ok(())
 }
 
-host_tests![needs OwnQueues;
+host_tests![needs Queues;
     a_change_that_is_stopped_or_killed_leaves_what_was_there,
     packets_leave_a_device_in_the_order_of_the_core within 300,
     so_they_do_while_the_classes_change_and_none_is_lost within 300,
