@@ -14,7 +14,7 @@ fn shared(addresses: &Addresses) -> Client {
     Client::connect_shared(&addresses.unix).expect("it listens")
 }
 
-fn links(client: &mut Client) -> u64 {
+pub(crate) fn links(client: &mut Client) -> u64 {
     client.statistics().expect("it answers").direct
 }
 
@@ -22,8 +22,24 @@ fn direct(topic: &str) -> SubscriptionSpec {
     SubscriptionSpec::new(topic)
 }
 
-fn blocking(topic: &str) -> SubscriptionSpec {
+pub(crate) fn blocking(topic: &str) -> SubscriptionSpec {
     SubscriptionSpec { full: WhenFull::BlockSupplier, ..direct(topic) }
+}
+
+/// Subscribes to all topics and unsubscribes, again and again until `over`, each time after a pause. Returns
+/// the number of direct links that the broker counted meanwhile.
+pub(crate) fn come_and_go(addresses: &Addresses, over: &AtomicBool, pause: StdDuration) -> u64 {
+    let mut seen = 0;
+    while !over.load(Ordering::Relaxed) {
+        let mut other = addresses.client();
+        let subscription = other.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
+        seen += links(&mut other);
+        let _ = other.receive(Some(StdDuration::from_millis(1))).expect("the broker lives");
+        other.unsubscribe(subscription).expect("the broker lives");
+        std::thread::sleep(pause);
+        seen += links(&mut other);
+    }
+    seen
 }
 
 /// Connects a consumer and a supplier, with a ring in use between them. The first event has come.
@@ -89,19 +105,7 @@ fn the_order_is_kept_while_others_come_and_go_who_need_the_broker() {
                     std::thread::sleep(StdDuration::from_millis(1));
                 }
             });
-            let coming = scope.spawn(|| {
-                let mut seen = 0;
-                while !over.load(Ordering::Relaxed) {
-                    let mut other = addresses.client();
-                    let subscription = other.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
-                    seen += links(&mut other);
-                    let _ = other.receive(Some(StdDuration::from_millis(1))).expect("the broker lives");
-                    other.unsubscribe(subscription).expect("the broker lives");
-                    std::thread::sleep(StdDuration::from_millis(1));
-                    seen += links(&mut other);
-                }
-                seen
-            });
+            let coming = scope.spawn(|| come_and_go(addresses, &over, StdDuration::from_millis(1)));
             for number in 2..=EVENTS {
                 let came = event(&mut consumer);
                 assert_eq!((&*came.payload.bytes(), came.sequence), (&number.to_le_bytes()[..], number));

@@ -3,6 +3,7 @@
 
 use crate::common::mqtt::{Raw, V5};
 use crate::common::{Addresses, broker, event, with_server, with_this_broker};
+use crate::direct::{blocking, come_and_go, links};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use std::time::Duration as StdDuration;
 use unisono_broker::{BrokerSettings, Exposure, Permissions, Server};
 use unisono_events_client::{
     Advertisement, Client, Duration, Error, EventDraft, FieldSet, Instant, NoticeText, Reception,
-    SubscriptionSpec, TopicHandle, WhenFull, now,
+    SubscriptionSpec, TopicHandle, now,
 };
 
 pub(crate) fn with_links(test: impl FnOnce(&Addresses) + Send + 'static) {
@@ -20,14 +21,6 @@ pub(crate) fn with_links(test: impl FnOnce(&Addresses) + Send + 'static) {
 
 pub(crate) fn tcp(at: SocketAddr) -> Client {
     Client::connect_tcp(at).expect("it listens")
-}
-
-pub(crate) fn links(client: &mut Client) -> u64 {
-    client.statistics().expect("it answers").direct
-}
-
-fn blocking(topic: &str) -> SubscriptionSpec {
-    SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::new(topic) }
 }
 
 /// A consumer and a supplier with a link in use between them.
@@ -168,19 +161,7 @@ fn the_order_is_kept_while_others_come_and_go_who_need_the_broker() {
                     std::thread::sleep(StdDuration::from_millis(1));
                 }
             });
-            let coming = scope.spawn(|| {
-                let mut seen = 0;
-                while !over.load(Ordering::Relaxed) {
-                    let mut other = addresses.client();
-                    let subscription = other.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
-                    seen += links(&mut other);
-                    let _ = other.receive(Some(StdDuration::from_millis(1))).expect("the broker lives");
-                    other.unsubscribe(subscription).expect("the broker lives");
-                    std::thread::sleep(StdDuration::from_millis(2));
-                    seen += links(&mut other);
-                }
-                seen
-            });
+            let coming = scope.spawn(|| come_and_go(addresses, &over, StdDuration::from_millis(2)));
             for number in last + 1..=last + EVENTS {
                 let came = event(&mut consumer);
                 assert_eq!((&*came.payload.bytes(), came.sequence), (&number.to_le_bytes()[..], number));

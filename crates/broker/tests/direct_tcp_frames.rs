@@ -1,7 +1,8 @@
 //! Direct links over TCP where one end is a program that speaks in frames: another key, no way, a slow link.
 
+use crate::direct::links;
 use crate::direct_peer::RawProgram;
-use crate::direct_tcp::{links, tcp, with_links};
+use crate::direct_tcp::{tcp, with_links};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -151,8 +151,8 @@ fn with_own_state(program: &Path) -> Command {
     command
 }
 
-/// Returns the command of a test's program with what the needs of the test say. Where the machine gives no
-/// state to a test, the harness runs it beside no other test of queues.
+/// Returns the command that starts a test's program with the state that the test needs. Where the machine
+/// gives a test no state of its own, the harness runs the test beside no other test of queues.
 fn with_needs(needs: Needs, program: &Path) -> Command {
     if needs == Needs::OwnQueues && gives_own_state() {
         with_own_state(program)
