@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::fabric::Fabric;
 use crate::layout::end_of;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, BorrowedFd};
 use unisono_btin::{BarrierGroup, End, NodeId, SwitchNetwork, TreePlan};
 use unisono_linux::netlink::link::Carrier;
 use unisono_linux::netlink::watch::{DeviceWatch, News};
@@ -118,8 +117,4 @@ impl Cables {
     }
 }
 
-impl AsFd for Cables {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
-    }
-}
+unisono_linux::as_fd!(Cables.watch);

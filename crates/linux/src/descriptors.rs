@@ -10,6 +10,18 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+/// Implements `AsFd` for a type whose descriptor is that of a field: `as_fd!(PidFd.0)`.
+#[macro_export]
+macro_rules! as_fd {
+    ($type:ident . $($field:tt).+) => {
+        impl ::std::os::fd::AsFd for $type {
+            fn as_fd(&self) -> ::std::os::fd::BorrowedFd<'_> {
+                ::std::os::fd::AsFd::as_fd(&self.$($field).+)
+            }
+        }
+    };
+}
+
 /// The first number after standard input, output and error.
 const FIRST: RawFd = 3;
 

@@ -21,7 +21,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -127,11 +127,7 @@ impl From<OwnedFd> for NetworkNamespace {
     }
 }
 
-impl AsFd for NetworkNamespace {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(NetworkNamespace.0);
 
 /// Removes a name. The kernel then removes the namespace, too, unless a thread or a descriptor keeps it
 /// alive.

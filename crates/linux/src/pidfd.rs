@@ -48,11 +48,7 @@ impl PidFd {
     }
 }
 
-impl AsFd for PidFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(PidFd.0);
 
 /// Returns the start time of a process, in clock ticks since boot; `None` if the process does not exist.
 pub fn start_time(process: u32) -> Option<u64> {

@@ -187,11 +187,7 @@ impl PinnedProcess {
     }
 }
 
-impl AsFd for PinnedProcess {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.held.as_fd()
-    }
-}
+crate::as_fd!(PinnedProcess.held);
 
 /// A pinned thread.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use rustix::process::{getpid, setpgid, setsid, umask};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -98,11 +98,7 @@ impl SignalFd {
     }
 }
 
-impl AsFd for SignalFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+crate::as_fd!(SignalFd.fd);
 
 /// The process group and session of a started process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Sleeps until the monotonic clock reaches `deadline`; returns at once if it is past.
@@ -68,12 +68,8 @@ impl Sleeper {
     }
 }
 
-/// Readable after a call, for a thread that waits for other descriptors, too.
-impl AsFd for Sleeper {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-}
+// Readable after a call, for a thread that waits for other descriptors, too.
+crate::as_fd!(Sleeper.bell);
 
 #[cfg(test)]
 mod tests {

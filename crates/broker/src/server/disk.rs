@@ -5,7 +5,7 @@
 use crate::log::SyncJob;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -70,11 +70,7 @@ impl DiskThread {
     }
 }
 
-impl AsFd for DiskThread {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.signal.as_fd()
-    }
-}
+unisono_linux::as_fd!(DiskThread.signal);
 
 impl Drop for DiskThread {
     fn drop(&mut self) {

@@ -12,7 +12,7 @@
 use super::control::{MAX_LINE_BYTES, QueueReply, QueueRequest};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use unisono_linux::{poll, socket};
@@ -158,11 +158,7 @@ impl ControlChannel {
     }
 }
 
-impl AsFd for ControlChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-}
+unisono_linux::as_fd!(ControlChannel.stream);
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,6 @@
 //! change.
 
 use crate::error::interposed::{Error, failed};
-use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::interface::Interface;
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index};
@@ -69,8 +68,4 @@ impl FollowedDevice {
     }
 }
 
-impl AsFd for FollowedDevice {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.news.as_fd()
-    }
-}
+unisono_linux::as_fd!(FollowedDevice.news);

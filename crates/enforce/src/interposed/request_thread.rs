@@ -20,7 +20,6 @@ use super::engine::{EngineChange, ReplacedParts};
 use super::translations::Translations;
 use super::{sandbox, urgency};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use unisono_fairqueue::{Policy, TermsChange};
@@ -72,12 +71,8 @@ impl WorkerOrders {
     }
 }
 
-/// The descriptor is readable if there may be an order.
-impl AsFd for WorkerOrders {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-}
+// The descriptor is readable if there may be an order.
+unisono_linux::as_fd!(WorkerOrders.bell);
 
 pub(super) struct RequestThread {
     channel: ControlChannel,
@@ -146,11 +141,7 @@ impl RequestThread {
     }
 }
 
-impl AsFd for RequestThread {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
-    }
-}
+unisono_linux::as_fd!(RequestThread.channel);
 
 /// Prepares the order for a request. Calls `stage_ended` after each stage of the work on a policy. Fails with
 /// the reason to refuse the request.

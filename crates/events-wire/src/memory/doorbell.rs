@@ -280,11 +280,7 @@ impl Watch for DoorbellWatch<'_> {
     }
 }
 
-impl AsFd for Doorbell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.socket.as_fd()
-    }
-}
+unisono_linux::as_fd!(Doorbell.0.socket);
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use crate::transport::{
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Descriptors of both offers of a program.
 const MAX_OFFERED_DESCRIPTORS: usize = 4;
@@ -46,11 +46,7 @@ impl TransportListener for LocalListener {
     }
 }
 
-impl AsFd for LocalListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+unisono_linux::as_fd!(LocalListener.socket);
 
 /// A connection whose other end has not shown yet how it communicates. It takes no frames and receives none.
 #[derive(Debug)]
@@ -109,8 +105,4 @@ impl FrameTransport for UnsettledTransport {
     }
 }
 
-impl AsFd for UnsettledTransport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+unisono_linux::as_fd!(UnsettledTransport.socket);

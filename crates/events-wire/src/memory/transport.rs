@@ -562,11 +562,7 @@ impl FrameTransport for MemoryTransport {
     }
 }
 
-impl AsFd for MemoryTransport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.doorbell.as_fd()
-    }
-}
+unisono_linux::as_fd!(MemoryTransport.doorbell);
 
 /// Makes a payload of a held event that stays in its slot, after a head of `head` bytes.
 pub fn shared_payload(held: HeldEvent, head: usize) -> SharedPayload {

@@ -27,7 +27,7 @@ use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The maximum number of bytes that wait here for the other end, unless a single frame has more: about as
@@ -559,8 +559,4 @@ impl FrameTransport for StreamTransport {
     }
 }
 
-impl AsFd for StreamTransport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
-    }
-}
+unisono_linux::as_fd!(StreamTransport.channel);

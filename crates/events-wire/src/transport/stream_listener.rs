@@ -9,7 +9,7 @@ use crate::tls::TlsCertificates;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, accept_with, sockopt};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use unisono_linux::local_socket;
 
 /// The maximum number of bytes of a TCP connection that the kernel buffers before it can send them
@@ -123,8 +123,4 @@ impl TransportListener for StreamListener {
     }
 }
 
-impl AsFd for StreamListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+unisono_linux::as_fd!(StreamListener.socket);

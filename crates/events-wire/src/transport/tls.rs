@@ -277,11 +277,7 @@ enum CiphertextIntake {
     Ended,
 }
 
-impl AsFd for TlsChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+unisono_linux::as_fd!(TlsChannel.socket);
 
 /// The socket, as a writer for TLS.
 struct CiphertextSink<'a>(BorrowedFd<'a>);

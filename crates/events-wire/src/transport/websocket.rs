@@ -19,7 +19,6 @@ use super::{PollFor, TransportError};
 use crate::tls::CertificateChain;
 use std::io::Cursor;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use tungstenite::handshake::machine::TryParse as _;
 use tungstenite::handshake::server::{Request, create_response, write_response};
@@ -346,11 +345,7 @@ impl WebSocketChannel {
     }
 }
 
-impl AsFd for WebSocketChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.below.as_fd()
-    }
-}
+unisono_linux::as_fd!(WebSocketChannel.below);
 
 /// Returns whether an origin, such as `http://localhost:8080`, is `localhost` or a loopback address.
 fn is_of_this_host(origin: &str) -> bool {

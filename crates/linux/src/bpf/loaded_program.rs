@@ -4,7 +4,7 @@
 
 use super::{Attributes, INFORMATION, bpf, owned};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 const PROGRAM_BY_ID: i32 = 13;
 /// Offsets in `struct bpf_prog_info`.
@@ -56,11 +56,7 @@ impl LoadedProgram {
     }
 }
 
-impl AsFd for LoadedProgram {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
-}
+crate::as_fd!(LoadedProgram.descriptor);
 
 /// Reads a program's information.
 ///

@@ -3,7 +3,7 @@
 
 use super::Attributes;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 const LEAST_RECENTLY_USED: u32 = 9;
 
@@ -19,8 +19,4 @@ impl LruMap {
     }
 }
 
-impl AsFd for LruMap {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(LruMap.0);

@@ -215,11 +215,7 @@ impl Array {
     }
 }
 
-impl AsFd for Array {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
-}
+crate::as_fd!(Array.descriptor);
 
 #[derive(Debug, thiserror::Error)]
 #[error("load the program {name}: {error}{}", .log.as_ref().map(|log| format!("; the verifier says:\n{log}")).unwrap_or_default())]
@@ -276,11 +272,7 @@ impl ClassifierProgram {
     }
 }
 
-impl AsFd for ClassifierProgram {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(ClassifierProgram.0);
 
 /// Loads a program of the type in the attributes.
 fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, NotLoaded> {

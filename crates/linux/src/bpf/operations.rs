@@ -10,7 +10,7 @@
 use super::type_information::TypeInformation;
 use super::{Attributes, MAP_UPDATE, NotLoaded, SLEEPABLE, bpf, element, load, owned};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const STRUCT_OPS_PROGRAM: u32 = 27;
 const STRUCT_OPS_MAP: u32 = 26;
@@ -47,11 +47,7 @@ impl LoadedOperations {
     }
 }
 
-impl AsFd for LoadedOperations {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(LoadedOperations.0);
 
 /// A registered structure of functions. Users can select it by name as long as this value exists; users that
 /// have selected it keep it afterwards.

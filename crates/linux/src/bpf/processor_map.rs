@@ -14,7 +14,7 @@ use crate::pinned::PinnedThread;
 use crate::process_list;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 const PROCESSOR_MAP: u32 = 16;
 
@@ -48,11 +48,7 @@ impl ProcessorMap {
     }
 }
 
-impl AsFd for ProcessorMap {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(ProcessorMap.0);
 
 #[cfg(test)]
 mod tests {

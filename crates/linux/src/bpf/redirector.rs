@@ -3,7 +3,7 @@
 
 use super::{Attributes, MAP_UPDATE, NotLoaded, element, load};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 const XDP: u32 = 6;
 const SOCKETS: u32 = 17;
@@ -29,11 +29,7 @@ impl SocketMap {
     }
 }
 
-impl AsFd for SocketMap {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(SocketMap.0);
 
 /// A program in the kernel for arriving frames (`BPF_PROG_TYPE_XDP`).
 #[derive(Debug)]
@@ -46,8 +42,4 @@ impl Redirector {
     }
 }
 
-impl AsFd for Redirector {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(Redirector.0);

@@ -93,11 +93,7 @@ impl SocketStorage {
     }
 }
 
-impl AsFd for SocketStorage {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(SocketStorage.0);
 
 /// A program that the kernel calls for each socket with words.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::{Attributes, MAP_UPDATE, MAP_UPDATE_BATCH, bpf, element};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 const HASH: u32 = 1;
 const PREFIX_TRIE: u32 = 11;
@@ -70,8 +70,4 @@ impl Table {
     }
 }
 
-impl AsFd for Table {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
-}
+crate::as_fd!(Table.descriptor);

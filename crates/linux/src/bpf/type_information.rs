@@ -4,7 +4,7 @@
 
 use super::{Attributes, bpf, owned};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 const LOAD: i32 = 18;
 const HEAD: u32 = 24;
@@ -42,8 +42,4 @@ impl TypeInformation {
     }
 }
 
-impl AsFd for TypeInformation {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+crate::as_fd!(TypeInformation.0);

@@ -4,7 +4,7 @@ use super::{ARRAY, Attributes};
 use crate::mapping::Mapping;
 use rustix::mm::MapFlags;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
 const CAN_BE_MAPPED: u32 = 1 << 10;
@@ -35,8 +35,4 @@ impl Words {
     }
 }
 
-impl AsFd for Words {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
-}
+crate::as_fd!(Words.descriptor);

@@ -33,7 +33,7 @@ pub use message::{KernelAnswer, NetlinkRequest, answers};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// The number of bytes sent at a time; the kernel queues the answers in the meantime.
@@ -189,8 +189,4 @@ impl NetlinkSocket {
     }
 }
 
-impl AsFd for NetlinkSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
-}
+crate::as_fd!(NetlinkSocket.descriptor);

@@ -99,11 +99,7 @@ impl DeviceWatch {
     }
 }
 
-impl AsFd for DeviceWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+crate::as_fd!(DeviceWatch.socket);
 
 fn news((kind, body): (u16, &[u8])) -> Option<News> {
     let (index, flags) = (body.get(4..8)?, body.get(8..12)?);

@@ -10,7 +10,7 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 /// The number of entries of each ring: room for the frames of a burst, more than a network device holds.
@@ -134,11 +134,7 @@ impl XdpSocket {
     }
 }
 
-impl AsFd for XdpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
-}
+crate::as_fd!(XdpSocket.descriptor);
 
 /// Converts the offsets of a ring. Fails with `EOPNOTSUPP` before Linux 5.4, whose rings have no wake-up
 /// flag.

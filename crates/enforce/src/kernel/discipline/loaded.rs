@@ -8,7 +8,7 @@ use super::attached::Attached;
 use super::layout::{self, Counted};
 use super::setup::{KIND, PRIORITIES, Setup};
 use super::{Error, FAIRQUEUE};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::bpf::object::{self, SymbolValue};
 use unisono_linux::bpf::{
@@ -157,11 +157,7 @@ fn held_types() -> Vec<u8> {
     type_information::encode(names, &types.concat())
 }
 
-impl AsFd for LoadedDiscipline {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.maps.scheduler.as_fd()
-    }
-}
+unisono_linux::as_fd!(LoadedDiscipline.maps.scheduler);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,6 @@
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// The idle time after which the kernel itself probes a peer; the transport probes more often while it
@@ -56,11 +55,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+unisono_linux::as_fd!(Socket.0);
 
 impl Read for Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
