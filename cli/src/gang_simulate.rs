@@ -85,7 +85,7 @@ pub(crate) struct Args {
 }
 
 fn kernel(text: &str) -> Result<KernelModel, String> {
-    text.parse()
+    text.parse::<KernelModel>().map_err(|error| error.to_string())
 }
 
 /// Progress is shown after this time, and then repeatedly at the same interval.

@@ -68,27 +68,16 @@ pub(crate) enum TenantResource {
 impl TenantResource {
     const COUNT: usize = 7;
 
-    fn name(self) -> &'static str {
+    /// Returns the name and the limit.
+    fn terms(self, limits: &TenantLimits) -> (&'static str, usize) {
         match self {
-            Self::Topics => "topics",
-            Self::Suppliers => "suppliers",
-            Self::Consumers => "consumers",
-            Self::Subscriptions => "subscriptions",
-            Self::Broad => "subscriptions with wildcards, types, exceptions or filters",
-            Self::Operations => "operations in filters",
-            Self::Rings => "rings of timers in a second",
-        }
-    }
-
-    fn limit(self, limits: &TenantLimits) -> usize {
-        match self {
-            Self::Topics => limits.topics,
-            Self::Suppliers => limits.suppliers,
-            Self::Consumers => limits.consumers,
-            Self::Subscriptions => limits.subscriptions,
-            Self::Broad => limits.broad,
-            Self::Operations => limits.operations,
-            Self::Rings => limits.rings,
+            Self::Topics => ("topics", limits.topics),
+            Self::Suppliers => ("suppliers", limits.suppliers),
+            Self::Consumers => ("consumers", limits.consumers),
+            Self::Subscriptions => ("subscriptions", limits.subscriptions),
+            Self::Broad => ("subscriptions with wildcards, types, exceptions or filters", limits.broad),
+            Self::Operations => ("operations in filters", limits.operations),
+            Self::Rings => ("rings of timers in a second", limits.rings),
         }
     }
 }
@@ -138,9 +127,9 @@ impl Tenants {
         what: TenantResource,
         more: usize,
     ) -> Result<(), ChannelError> {
-        let most = what.limit(&self.limits);
+        let (name, most) = what.terms(&self.limits);
         if tenant != TenantId::NONE && self.used(tenant, what).saturating_add(more) > most {
-            return Err(ChannelError::TenantLimit { what: what.name(), most });
+            return Err(ChannelError::TenantLimit { what: name, most });
         }
         Ok(())
     }

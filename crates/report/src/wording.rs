@@ -27,40 +27,34 @@ pub enum Tone {
 }
 
 impl Tone {
-    pub(crate) fn word(self) -> &'static str {
+    /// Returns the word, the sign and the class.
+    fn marks(self) -> [&'static str; 3] {
         match self {
-            Tone::Better => "better",
-            Tone::Worse => "worse",
-            Tone::Same => "no difference",
-            Tone::Undecided => "not decided",
-            Tone::Unanswered => "not measured",
+            Tone::Better => ["better", "\u{25b2}", "better"],
+            Tone::Worse => ["worse", "\u{25bc}", "worse"],
+            Tone::Same => ["no difference", "=", "same"],
+            Tone::Undecided => ["not decided", "?", "undecided"],
+            Tone::Unanswered => ["not measured", "\u{2013}", "unanswered"],
         }
     }
 
+    pub(crate) fn word(self) -> &'static str {
+        self.marks()[0]
+    }
+
     pub(crate) fn badge(self) -> String {
-        format!("<span class=\"badge {}\">{} {}</span>", self.class(), self.sign(), self.word())
+        let [word, sign, class] = self.marks();
+        format!("<span class=\"badge {class}\">{sign} {word}</span>")
     }
 
     /// Returns a sign that is understood without color.
     pub(crate) fn sign(self) -> &'static str {
-        match self {
-            Tone::Better => "\u{25b2}",
-            Tone::Worse => "\u{25bc}",
-            Tone::Same => "=",
-            Tone::Undecided => "?",
-            Tone::Unanswered => "\u{2013}",
-        }
+        self.marks()[1]
     }
 
     /// Returns the class in the style sheet.
     pub(crate) fn class(self) -> &'static str {
-        match self {
-            Tone::Better => "better",
-            Tone::Worse => "worse",
-            Tone::Same => "same",
-            Tone::Undecided => "undecided",
-            Tone::Unanswered => "unanswered",
-        }
+        self.marks()[2]
     }
 }
 

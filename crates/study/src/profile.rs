@@ -1,27 +1,19 @@
 //! Time limits of a study: `--smoke`, `--quick`, `--paper`.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use unisono_text::named;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// At most 25 seconds for all studies: shows that they work, and is no basis for conclusions.
-    Smoke,
-    /// Two minutes for all studies, half a minute of them for windows.
-    #[default]
-    Quick,
-    /// The paper's ten repetitions and longer runs.
-    Paper,
-}
-
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Profile::Smoke => "smoke",
-            Profile::Quick => "quick",
-            Profile::Paper => "paper",
-        })
+named! {
+    #[derive(Default, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Profile {
+        /// At most 25 seconds for all studies: shows that they work, and is no basis for conclusions.
+        Smoke = "smoke",
+        /// Two minutes for all studies, half a minute of them for windows.
+        #[default]
+        Quick = "quick",
+        /// The paper's ten repetitions and longer runs.
+        Paper = "paper",
     }
 }
 

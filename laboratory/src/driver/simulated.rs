@@ -75,7 +75,8 @@ pub struct SimulatedDriver {
 
 impl SimulatedDriver {
     fn machine(&self) -> Result<SimulatedMachine, String> {
-        let kernel: KernelModel = self.kernel.as_deref().map_or(Ok(KernelModel::default()), str::parse)?;
+        let named = self.kernel.as_deref().map(str::parse::<KernelModel>).transpose();
+        let kernel = named.map_err(|error| error.to_string())?.unwrap_or_default();
         let (costs, cache_cores) = match kernel {
             KernelModel::Cfs => (WaitCosts::PAPER, 4),
             KernelModel::Eevdf => (WaitCosts::EXAMPLE_HOST, 16),

@@ -2,83 +2,52 @@
 
 use unisono_eventchannel::{ChannelError, PublishError};
 use unisono_events_wire::InterestError;
+use unisono_text::named;
 
-/// Reasons of refusals, each with a counter.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum RefusalKind {
-    Tls,
-    Token,
-    Identity,
-    Connections,
-    Publish,
-    Subscribe,
-    Rate,
-    Size,
-    Memory,
-    Paths,
-    /// A supplier of another broker, by a client that is no join.
-    Join,
-    Lease,
-    /// A topic's name or type, or a conflict with its declaration by others.
-    Topic,
-    Filter,
-    Class,
-    Group,
-    /// The offered quality is less than the requested one.
-    Offered,
-    /// A deadline that cannot be guaranteed.
-    Admission,
-    /// A name that belongs to another identity, or that no identity may keep.
-    Name,
-    /// A consumer that would block suppliers.
-    Block,
-    /// The limit on a number is reached.
-    Limit,
-    /// A deadline in the past.
-    Deadline,
-    /// A consumer's queue is full, and it blocks its suppliers.
-    Full,
-    /// The log does not accept the event.
-    Log,
-    /// A request to read the files again that was not carried out.
-    Reload,
-    /// A hand-over of the listening sockets that was not carried out.
-    TakeOver,
-    /// A request that contradicts itself, or that this broker cannot serve.
-    Request,
-}
-
-impl RefusalKind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Tls => "tls",
-            Self::Token => "token",
-            Self::Identity => "identity",
-            Self::Connections => "connections",
-            Self::Publish => "publish",
-            Self::Subscribe => "subscribe",
-            Self::Rate => "rate",
-            Self::Size => "size",
-            Self::Memory => "memory",
-            Self::Paths => "paths",
-            Self::Join => "join",
-            Self::Lease => "lease",
-            Self::Topic => "topic",
-            Self::Filter => "filter",
-            Self::Class => "class",
-            Self::Group => "group",
-            Self::Offered => "offered",
-            Self::Admission => "admission",
-            Self::Name => "name",
-            Self::Block => "block",
-            Self::Limit => "limit",
-            Self::Deadline => "deadline",
-            Self::Full => "full",
-            Self::Log => "log",
-            Self::Reload => "reload",
-            Self::TakeOver => "take-over",
-            Self::Request => "request",
-        }
+named! {
+    /// Reasons of refusals, each with a counter.
+    #[derive(PartialOrd, Ord)]
+    pub(crate) enum RefusalKind {
+        Tls = "tls",
+        Token = "token",
+        Identity = "identity",
+        Connections = "connections",
+        Publish = "publish",
+        Subscribe = "subscribe",
+        Rate = "rate",
+        Size = "size",
+        Memory = "memory",
+        Paths = "paths",
+        /// A supplier of another broker, by a client that is no join.
+        Join = "join",
+        Lease = "lease",
+        /// A topic's name or type, or a conflict with its declaration by others.
+        Topic = "topic",
+        Filter = "filter",
+        Class = "class",
+        Group = "group",
+        /// The offered quality is less than the requested one.
+        Offered = "offered",
+        /// A deadline that cannot be guaranteed.
+        Admission = "admission",
+        /// A name that belongs to another identity, or that no identity may keep.
+        Name = "name",
+        /// A consumer that would block suppliers.
+        Block = "block",
+        /// The limit on a number is reached.
+        Limit = "limit",
+        /// A deadline in the past.
+        Deadline = "deadline",
+        /// A consumer's queue is full, and it blocks its suppliers.
+        Full = "full",
+        /// The log does not accept the event.
+        Log = "log",
+        /// A request to read the files again that was not carried out.
+        Reload = "reload",
+        /// A hand-over of the listening sockets that was not carried out.
+        TakeOver = "take-over",
+        /// A request that contradicts itself, or that this broker cannot serve.
+        Request = "request",
     }
 }
 

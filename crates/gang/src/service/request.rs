@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use unisono_linux::clock::Duration;
+use unisono_text::named;
 
 /// The longest line of a client in bytes: a path of 4096 characters that are all escaped does not fit.
 pub const MAX_LINE: usize = 8192;
@@ -253,23 +254,15 @@ pub struct GangView {
     pub cpu_s: Option<f64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum GangState {
-    /// The gang has the turn, or no other gang takes turns.
-    Running,
-    Waiting,
-    /// The gang takes no turns, because it blocks: it runs at any time.
-    Resting,
-}
-
-impl fmt::Display for GangState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            GangState::Running => "running",
-            GangState::Waiting => "waiting",
-            GangState::Resting => "resting",
-        })
+named! {
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum GangState {
+        /// The gang has the turn, or no other gang takes turns.
+        Running = "running",
+        Waiting = "waiting",
+        /// The gang takes no turns, because it blocks: it runs at any time.
+        Resting = "resting",
     }
 }
 

@@ -1,36 +1,17 @@
 //! The parameters of two kernels' schedulers. The rules are in `queue.rs` and `place.rs`.
 
-use std::fmt;
-use std::str::FromStr;
 use unisono_linux::clock::Duration;
+use unisono_text::named;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KernelModel {
-    /// Linux 2.6.32: CFS, as on the paper's machine.
-    Cfs,
-    /// Linux 6.18: EEVDF, as on the host of the example study.
-    #[default]
-    Eevdf,
-}
-
-impl FromStr for KernelModel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "cfs-2.6.32" => Ok(Self::Cfs),
-            "eevdf" => Ok(Self::Eevdf),
-            _ => Err(format!("{text:?} is no kernel; choose cfs-2.6.32 or eevdf")),
-        }
-    }
-}
-
-impl fmt::Display for KernelModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cfs => "cfs-2.6.32",
-            Self::Eevdf => "eevdf",
-        })
+named! {
+    "kernel";
+    #[derive(Default)]
+    pub enum KernelModel {
+        /// Linux 2.6.32: CFS, as on the paper's machine.
+        Cfs = "cfs-2.6.32",
+        /// Linux 6.18: EEVDF, as on the host of the example study.
+        #[default]
+        Eevdf = "eevdf",
     }
 }
 

@@ -108,8 +108,8 @@ impl SimulationSpec {
                 )));
             }
         };
-        let kernel: KernelModel = match &self.kernel {
-            Some(kernel) => kernel.parse().map_err(Error::Input)?,
+        let kernel = match &self.kernel {
+            Some(kernel) => kernel.parse::<KernelModel>().map_err(|error| Error::Input(error.to_string()))?,
             None => KernelModel::default(),
         };
         let usual = match kernel {

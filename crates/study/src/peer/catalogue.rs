@@ -3,6 +3,7 @@
 use super::{PeerFile, PeerKind};
 use std::path::Path;
 use std::sync::OnceLock;
+use unisono_text::named;
 
 /// A program that is built from source on the user's machine.
 #[derive(Debug)]
@@ -27,17 +28,20 @@ pub struct PeerSource {
     pub text: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CompilerName {
-    Gcc,
-    Gxx,
-    Clang,
-    Clangxx,
-    /// MPICH's wrapper of a C compiler.
-    MpiccMpich,
-    MpiccOpenmpi,
-    /// Cargo, which builds a program of an extension's Rust project with crates from the network, in minutes.
-    Cargo,
+named! {
+    /// A compiler, with its command as name.
+    pub enum CompilerName {
+        Gcc = "gcc",
+        Gxx = "g++",
+        Clang = "clang",
+        Clangxx = "clang++",
+        /// MPICH's wrapper of a C compiler.
+        MpiccMpich = "mpicc.mpich",
+        MpiccOpenmpi = "mpicc.openmpi",
+        /// Cargo, which builds a program of an extension's Rust project with crates from the network, in
+        /// minutes.
+        Cargo = "cargo",
+    }
 }
 
 /// Headers that sources include.

@@ -70,7 +70,7 @@ impl Toolbox {
     ) -> Result<Result<BuiltPeer, PeerBuildFailure>, Error> {
         let remedy = peer.remedy.to_owned();
         let Some(compiler) = peer.compilers.iter().find_map(|name| self.find(*name)) else {
-            let names: Vec<&str> = peer.compilers.iter().map(|name| name.command()).collect();
+            let names: Vec<&str> = peer.compilers.iter().map(|name| name.name()).collect();
             return Ok(Err(PeerBuildFailure { reason: format!("{} not found", names.join(" or ")), remedy }));
         };
         let key = key(peer, &compiler);
@@ -101,24 +101,10 @@ impl Toolbox {
     }
 }
 
-impl CompilerName {
-    fn command(self) -> &'static str {
-        match self {
-            Self::Gcc => "gcc",
-            Self::Gxx => "g++",
-            Self::Clang => "clang",
-            Self::Clangxx => "clang++",
-            Self::MpiccMpich => "mpicc.mpich",
-            Self::MpiccOpenmpi => "mpicc.openmpi",
-            Self::Cargo => "cargo",
-        }
-    }
-}
-
 /// Searches `PATH` for the compiler's command, then for names with a version: `clang`, `clang-30`,
 /// `clang-29`, ...
 fn find(name: CompilerName) -> Option<Compiler> {
-    let command = name.command();
+    let command = name.name();
     let path = std::env::var_os("PATH")?;
     let versioned = (9..=30).rev().map(|version| format!("{command}-{version}"));
     for file in std::iter::once(command.to_owned()).chain(versioned) {

@@ -16,37 +16,19 @@ use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 use unisono_measure::Selector;
 use unisono_report::extension::Study;
+use unisono_text::named;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum ClaimPaper {
-    Gangs,
-    Windows,
-    Trees,
-    Events,
-}
-
-impl ClaimPaper {
-    const ALL: [ClaimPaper; 4] =
-        [ClaimPaper::Gangs, ClaimPaper::Windows, ClaimPaper::Trees, ClaimPaper::Events];
-
-    fn title(self) -> &'static str {
-        match self {
-            ClaimPaper::Gangs => {
-                "S. Peter, A. Baumann, Z. Anderson, T. Roscoe: Gang scheduling isn't worth it... yet (2011)"
-            }
-            ClaimPaper::Windows => {
-                "R. Thakur, W. Gropp, B. Toonen: Minimizing Synchronization Overhead in the Implementation of \
-                 MPI One-Sided Communication (2004)"
-            }
-            ClaimPaper::Trees => {
-                "S. Moh, C. Yu, D. Han, B. Lee, D. Lee: A Fast Tree-Based Barrier Synchronization on \
-                 Switch-Based Irregular Networks"
-            }
-            ClaimPaper::Events => {
-                "P. Shenoy, S. Hasan, P. Kulkarni, K. Ramamritham: Middleware versus Native OS Support"
-            }
-        }
+named! {
+    /// A paper, with its authors and title as name.
+    #[derive(Deserialize, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub(super) enum ClaimPaper {
+        Gangs = "S. Peter, A. Baumann, Z. Anderson, T. Roscoe: Gang scheduling isn't worth it... yet (2011)",
+        Windows = "R. Thakur, W. Gropp, B. Toonen: Minimizing Synchronization Overhead in the Implementation of \
+                   MPI One-Sided Communication (2004)",
+        Trees = "S. Moh, C. Yu, D. Han, B. Lee, D. Lee: A Fast Tree-Based Barrier Synchronization on \
+                 Switch-Based Irregular Networks",
+        Events = "P. Shenoy, S. Hasan, P. Kulkarni, K. Ramamritham: Middleware versus Native OS Support",
     }
 }
 
@@ -84,37 +66,19 @@ static CLAIMS: LazyLock<Vec<PaperClaim>> = LazyLock::new(|| {
     file.claim
 });
 
-/// The result of the comparison of a claim with the runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum ClaimResult {
-    Reproduced,
-    Differs,
-    /// Measured, but the runs scatter too much to decide.
-    Undecided,
-    /// The records do not have these runs.
-    NotMeasured,
-    /// No study here can answer the claim.
-    Open,
-}
-
-impl ClaimResult {
-    const ALL: [ClaimResult; 5] = [
-        ClaimResult::Reproduced,
-        ClaimResult::Differs,
-        ClaimResult::Undecided,
-        ClaimResult::NotMeasured,
-        ClaimResult::Open,
-    ];
-
-    fn word(self) -> &'static str {
-        match self {
-            ClaimResult::Reproduced => "reproduced",
-            ClaimResult::Differs => "differs",
-            ClaimResult::Undecided => "not decided",
-            ClaimResult::NotMeasured => "not in these records",
-            ClaimResult::Open => "cannot be answered here",
-        }
+named! {
+    /// The result of the comparison of a claim with the runs.
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub(super) enum ClaimResult {
+        Reproduced = "reproduced",
+        Differs = "differs",
+        /// Measured, but the runs scatter too much to decide.
+        Undecided = "not decided",
+        /// The records do not have these runs.
+        NotMeasured = "not in these records",
+        /// No study here can answer the claim.
+        Open = "cannot be answered here",
     }
 }
 

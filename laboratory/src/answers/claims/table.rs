@@ -19,7 +19,7 @@ type PaperClaims = (&'static str, String, Vec<ClaimSummary>);
 fn papers(claims: &[ClaimSummary]) -> Vec<PaperClaims> {
     let of_paper = |paper: ClaimPaper| {
         let of: Vec<ClaimSummary> = claims.iter().filter(|claim| claim.paper == paper).cloned().collect();
-        (paper.title(), tally(&of), of)
+        (paper.name(), tally(&of), of)
     };
     ClaimPaper::ALL.into_iter().map(of_paper).collect()
 }
@@ -40,7 +40,7 @@ fn tally(claims: &[ClaimSummary]) -> String {
         let word = match (result, n) {
             (_, 0) => return None,
             (ClaimResult::Differs, 2..) => "differ",
-            _ => result.word(),
+            _ => result.name(),
         };
         Some(format!("{n} {word}"))
     });
@@ -73,8 +73,8 @@ pub(in crate::answers) fn markdown(studies: &[Study<'_>]) -> String {
         text.push_str("| where | the paper | here | result | repeat it |\n|---|---|---|---|---|\n");
         for claim in &of {
             let result = match claim.remark.as_str() {
-                "" => format!("**{}**", claim.result.word()),
-                remark => format!("**{}**: {remark}", claim.result.word()),
+                "" => format!("**{}**", claim.result.name()),
+                remark => format!("**{}**: {remark}", claim.result.name()),
             };
             let simulated = if claim.simulated { " (simulated)" } else { "" };
             let here = if claim.here.is_empty() { "\u{2013}" } else { &claim.here };
