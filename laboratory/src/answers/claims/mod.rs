@@ -24,8 +24,8 @@ named! {
     #[serde(rename_all = "kebab-case")]
     pub(super) enum ClaimPaper {
         Gangs = "S. Peter, A. Baumann, Z. Anderson, T. Roscoe: Gang scheduling isn't worth it... yet (2011)",
-        Windows = "R. Thakur, W. Gropp, B. Toonen: Minimizing Synchronization Overhead in the Implementation of \
-                   MPI One-Sided Communication (2004)",
+        Windows = "R. Thakur, W. Gropp, B. Toonen: Minimizing Synchronization Overhead in the Implementation \
+                   of MPI One-Sided Communication (2004)",
         Trees = "S. Moh, C. Yu, D. Han, B. Lee, D. Lee: A Fast Tree-Based Barrier Synchronization on \
                  Switch-Based Irregular Networks",
         Events = "P. Shenoy, S. Hasan, P. Kulkarni, K. Ramamritham: Middleware versus Native OS Support",
