@@ -125,7 +125,6 @@ impl Limits {
     }
 
     /// Returns each limit with its reason and the option that sets it.
-    #[must_use]
     pub fn lines(&self) -> Vec<LimitLine> {
         let channel = self.of_channel();
         let set =
@@ -218,7 +217,6 @@ impl Limits {
     }
 
     /// Returns the number of bytes of the largest frame.
-    #[must_use]
     pub fn largest_frame(&self) -> usize {
         self.largest as usize + Self::MAX_HEAD
     }

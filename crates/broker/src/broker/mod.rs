@@ -262,7 +262,6 @@ impl Broker {
     }
 
     /// Returns the limits that the broker was given.
-    #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -488,7 +487,6 @@ impl Broker {
     }
 
     /// Returns whether events wait for consumers of several classes.
-    #[must_use]
     pub fn classes_compete(&self) -> bool {
         self.channel.classes_compete()
     }

@@ -131,7 +131,6 @@ struct PathInService {
 
 impl Broker {
     /// Returns whether all events on paths have left.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.link.paths.values().all(|path| path.outstanding == 0)
     }

@@ -29,13 +29,11 @@ impl StatisticsViewer<'_> {
 
 impl Broker {
     /// Returns the statistics since the broker began, unrestricted.
-    #[must_use]
     pub fn statistics(&self, now: Instant) -> Statistics {
         self.statistics_seen_by(now, None)
     }
 
     /// Returns whether rules limit the actions and the view of each client.
-    #[must_use]
     pub fn has_permissions(&self) -> bool {
         self.access.permissions.is_some()
     }

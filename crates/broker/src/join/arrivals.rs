@@ -102,7 +102,6 @@ impl ArrivalQueue {
     }
 
     /// Returns the number of envelopes dropped since the beginning.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         self.waiting().dropped
     }

@@ -97,7 +97,6 @@ impl<'a> JoinEnvelope<'a> {
     }
 
     /// Returns the encoded bytes, or `None` if a name or a key is too long for an envelope.
-    #[must_use]
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let StreamOrigin { run, supplier, topic } = self.origin;
         let length = u16::try_from(topic.len()).ok()?;

@@ -142,13 +142,11 @@ impl JoinReceiver {
     }
 
     /// Returns whether this is the run of the broker of this host.
-    #[must_use]
     pub fn is_own(&self, run: u64) -> bool {
         self.own_run == run
     }
 
     /// Returns the number of known suppliers of other hosts.
-    #[must_use]
     pub fn streams(&self) -> usize {
         self.streams.len()
     }

@@ -190,14 +190,12 @@ impl JoinSettings {
     }
 
     /// Returns the class of a topic's events, or `None` if they do not travel.
-    #[must_use]
     pub fn class_of(&self, topic: &str) -> Option<usize> {
         let has = |patterns: &[TopicPattern]| patterns.iter().any(|pattern| pattern.matches(topic));
         self.classes.iter().position(|class| has(&class.topics) && !has(&class.except))
     }
 
     /// Returns the subscription of a class's join.
-    #[must_use]
     pub fn subscription(&self, class: usize) -> Option<SubscriptionSpec> {
         let (before, class) = (self.classes.get(..class)?, self.classes.get(class)?);
         let texts = |patterns: &[TopicPattern]| patterns.iter().map(ToString::to_string).collect();

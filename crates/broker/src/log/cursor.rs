@@ -55,19 +55,16 @@ impl LogCursor {
         Self { position: position.max(1), readers: BTreeMap::new(), current: None }
     }
 
-    #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
     /// Returns the chain of the last event that was read.
-    #[must_use]
     pub fn chain(&self) -> Option<ChainNumber> {
         self.current
     }
 
     /// Returns the body of the last event that was read.
-    #[must_use]
     pub fn body(&self) -> &[u8] {
         let reader = self.current.and_then(|chain| self.readers.get(&chain)?.reader.as_ref());
         reader.map_or(&[], SegmentReader::body)
@@ -225,7 +222,6 @@ impl AcknowledgedFile {
 
     /// Returns the position up to which all events are acknowledged, or `None` if the consumer has
     /// acknowledged no event.
-    #[must_use]
     pub fn position(&self) -> Option<u64> {
         self.position
     }

@@ -287,13 +287,11 @@ impl EventLog {
     }
 
     /// Returns whether the declaration of a topic would change nothing, whoever owns the topic.
-    #[must_use]
     pub fn has_declared(&self, topic: &KeptTopic) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.has_declared(topic))
     }
 
     /// Returns the owner of the events of each chain that has one.
-    #[must_use]
     pub fn chain_owners(&self) -> HashMap<ChainNumber, NameOwner> {
         self.owned_chains.iter().map(|(owner, chain)| (*chain, owner.clone())).collect()
     }
@@ -325,30 +323,25 @@ impl EventLog {
     }
 
     /// Returns the damaged ranges found when the log was opened.
-    #[must_use]
     pub fn damage(&self) -> &[LogDamage] {
         &self.damage
     }
 
-    #[must_use]
     pub fn counters(&self) -> LogCounters {
         self.counters
     }
 
     /// Returns the number of bytes of all segments.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Returns the position of the oldest event in the log.
-    #[must_use]
     pub fn first(&self) -> u64 {
         self.chains.values().filter_map(LogChain::first).min().unwrap_or(self.next)
     }
 
     /// Returns the position that the next event gets.
-    #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -371,14 +364,12 @@ impl EventLog {
     }
 
     /// Returns the position of the first event that is not synced.
-    #[must_use]
     pub fn synced(&self) -> u64 {
         self.synced
     }
 
     /// Returns the highest event number of a writer on a topic, or `None` if the log has no event of the
     /// writer.
-    #[must_use]
     pub fn last_of(&self, topic: &str, writer: &str) -> Option<u64> {
         Some(self.writers.get(topic)?.get(writer)?.sequence)
     }

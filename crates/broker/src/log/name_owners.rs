@@ -149,13 +149,11 @@ fn read(text: &[u8]) -> Result<BTreeMap<(OwnedKind, String), NameOwner>, (usize,
 
 impl EventLog {
     /// Returns the owner of a name.
-    #[must_use]
     pub fn owner_of(&self, kind: OwnedKind, name: &str) -> Option<&NameOwner> {
         self.owners.known.get(&(kind, name.to_owned()))
     }
 
     /// Returns the number of names of a kind that an owner has.
-    #[must_use]
     pub fn owned_by(&self, kind: OwnedKind, owner: &NameOwner) -> usize {
         self.owners.counts.get(&(kind, owner.clone())).copied().unwrap_or(0)
     }
@@ -217,7 +215,6 @@ impl EventLog {
     }
 
     /// Returns whether a consumer of this name has a saved position.
-    #[must_use]
     pub fn has_consumer(&self, name: &str) -> bool {
         cursor::check_consumer_key(name).is_ok() && self.path.join(cursor::CONSUMERS).join(name).is_file()
     }
@@ -242,7 +239,6 @@ impl EventLog {
     }
 
     /// Returns whether the log keeps an event of this writer.
-    #[must_use]
     pub fn has_writer(&self, name: &str) -> bool {
         self.writers.values().any(|writers| writers.contains_key(name))
     }

@@ -84,7 +84,6 @@ impl SegmentHead {
 }
 
 /// Makes a segment with these events, for tests of its readers.
-#[must_use]
 pub fn segment_in_memory(salt: u64, first: u64, events: &[LoggedEvent<'_>]) -> Vec<u8> {
     let mut bytes = SegmentHead { salt, first, chain: ChainNumber::default() }.to_bytes().to_vec();
     for (position, event) in (first..).zip(events) {
@@ -161,13 +160,11 @@ impl<R: ReadAt> SegmentReader<R> {
     }
 
     /// Returns the position that the next event should have.
-    #[must_use]
     pub fn expected(&self) -> u64 {
         self.expected
     }
 
     /// Returns the body of the last record.
-    #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.chunk[self.body.clone()]
     }

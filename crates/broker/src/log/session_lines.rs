@@ -275,7 +275,6 @@ impl SavedSession {
     }
 
     /// Returns the lowest position in the log that the session needs.
-    #[must_use]
     pub fn first(&self) -> u64 {
         let flights =
             self.flights.values().map(|(_, flight)| flight.position).filter(|position| *position > 0);
@@ -294,7 +293,6 @@ impl SavedSession {
     }
 
     /// Returns the messages in flight, in the order of sending.
-    #[must_use]
     pub fn flights(&self) -> Vec<SavedFlight> {
         let mut flights: Vec<_> = self.flights.values().copied().collect();
         flights.sort_unstable_by_key(|(order, _)| *order);
@@ -302,7 +300,6 @@ impl SavedSession {
     }
 
     /// Returns the lines of a new file.
-    #[must_use]
     pub fn lines(&self) -> Vec<u8> {
         let mut lines = Vec::new();
         SessionLine::Session(self.head.clone()).write(&mut lines);

@@ -136,7 +136,6 @@ impl EventLog {
     }
 
     /// Returns whether the log keeps sessions.
-    #[must_use]
     pub fn keeps_sessions(&self) -> bool {
         self.sessions.is_some()
     }
@@ -216,7 +215,6 @@ impl EventLog {
     }
 
     /// Returns whether a session's file has grown so much since its last rewrite that another one is due.
-    #[must_use]
     pub fn is_session_overgrown(&self, name: &str) -> bool {
         let known = self.sessions.as_ref().and_then(|sessions| sessions.files.get(name));
         known.is_some_and(|known| known.bytes > 2 * known.counting + MAX_SLACK)

@@ -39,7 +39,6 @@ pub struct KeptTopic {
 
 impl KeptTopic {
     /// Returns the number of bytes of memory that the log takes for the topic.
-    #[must_use]
     pub fn memory(&self) -> usize {
         /// The declaration in its map, with room for the allocator.
         const ENTRY: usize = 384;

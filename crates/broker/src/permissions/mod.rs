@@ -224,7 +224,6 @@ impl Permissions {
 
     /// Returns a warning for each name of a token in the rules that no token has: no client can be the one
     /// that the rule names. It is no error, because a reload that revokes a token must not fail for its rule.
-    #[must_use]
     pub fn without_token(&self, tokens: Option<&Tokens>) -> Vec<PermissionsError> {
         let known = tokens.map(Tokens::names).unwrap_or_default();
         let known: Vec<&str> = known.into_iter().collect();

@@ -179,19 +179,16 @@ impl Server {
     }
 
     /// Returns the window in which other threads ask for the statistics of a serving broker.
-    #[must_use]
     pub fn window(&self) -> Arc<StatisticsWindow> {
         Arc::clone(&self.window)
     }
 
     /// Returns whether rules limit the actions and the view of each client.
-    #[must_use]
     pub fn has_permissions(&self) -> bool {
         self.broker.has_permissions()
     }
 
     /// Returns the names that this server has made in the file system.
-    #[must_use]
     pub fn names(&self) -> Vec<PathBuf> {
         self.names.iter().map(|name| name.path().to_owned()).collect()
     }
@@ -202,7 +199,6 @@ impl Server {
     }
 
     /// Returns the broker's state machine.
-    #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.broker
     }

@@ -59,7 +59,6 @@ impl Server {
     }
 
     /// Returns the trigger that asks for a reload.
-    #[must_use]
     pub fn reload_trigger(&self) -> Arc<ReloadTrigger> {
         Arc::clone(&self.settings.trigger)
     }

@@ -392,7 +392,6 @@ impl Broker {
 
     /// Returns the suppliers' programs whose kernels have to acknowledge a recall before a subscription is
     /// accepted. The caller asks after it has sent all tasks.
-    #[must_use]
     pub fn awaited_suppliers(&self) -> Vec<ClientId> {
         let TcpLinks { held, recalled, .. } = &self.direct.tcp;
         let awaited = recalled.iter().filter(|_| !held.is_empty()).filter(|it| !it.has_arrived);

@@ -260,13 +260,11 @@ impl Broker {
     }
 
     /// Returns the damage found when the log was opened.
-    #[must_use]
     pub fn log_damage(&self) -> &[LogDamage] {
         self.durable.as_ref().map_or(&[], |durable| durable.log.damage())
     }
 
     /// Returns whether the broker keeps a log; if so, [`sync`](Self::sync) must be called.
-    #[must_use]
     pub fn keeps_log(&self) -> bool {
         self.durable.is_some()
     }
