@@ -28,6 +28,7 @@ use serde::Serialize;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::thread::ScopedJoinHandle;
 
 /// A feature that a host may or may not have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -151,125 +152,88 @@ impl ProbedHost {
 }
 
 struct Probe {
+    group: &'static str,
     name: &'static str,
     effort: Effort,
-    run: fn(&ProbedHost) -> TrialFinding,
+    run: ProbeRun,
 }
 
-const fn quick(name: &'static str, run: fn(&ProbedHost) -> TrialFinding) -> Probe {
-    Probe { name, effort: Effort::WithoutCompiling, run }
+type ProbeRun = fn(&ProbedHost) -> TrialFinding;
+
+const fn quick(group: &'static str, name: &'static str, run: ProbeRun) -> Probe {
+    Probe { group, name, effort: Effort::WithoutCompiling, run }
 }
 
-const fn compiling(name: &'static str, run: fn(&ProbedHost) -> TrialFinding) -> Probe {
-    Probe { name, effort: Effort::Everything, run }
+const fn compiling(group: &'static str, name: &'static str, run: ProbeRun) -> Probe {
+    Probe { group, name, effort: Effort::Everything, run }
 }
 
 /// All probes, in the order of the list. Names are a stable interface: add, don't rename.
-const PROBES: &[(&str, &[Probe])] = &[
-    (
-        "processors",
-        &[
-            quick("cores", processors::cores),
-            quick("clock", processors::clock),
-            quick("perf-counters", processors::perf_counters),
-            quick("virtualization", processors::virtualization),
-            quick("steal", processors::steal),
-        ],
-    ),
-    (
-        "waiting",
-        &[
-            quick("futex-waitv", waiting::futex_waitv),
-            quick("membarrier", waiting::membarrier),
-            quick("rseq", waiting::rseq),
-            quick("slice-extension", waiting::slice_extension),
-        ],
-    ),
-    (
-        "scheduling",
-        &[
-            quick("real-time", scheduling::real_time),
-            quick("real-time-throttling", scheduling::throttling),
-            quick("deadline", scheduling::deadline),
-            quick("autogroup", scheduling::autogroup),
-            quick("sched-ext", scheduling::sched_ext),
-        ],
-    ),
-    (
-        "control groups",
-        &[
-            quick("cgroup-v1-cpu", |host| cgroups::v1(host, "cpu")),
-            quick("cgroup-v1-cpuset", |host| cgroups::v1(host, "cpuset")),
-            quick("cgroup-v1-freezer", |host| cgroups::v1(host, "freezer")),
-            quick("cgroup-v1-pids", |host| cgroups::v1(host, "pids")),
-            quick("cgroup-v2", cgroups::v2),
-            quick("cgroup-v2-freeze", cgroups::v2_freeze),
-            quick("cgroup-v2-cpu", |host| cgroups::v2_controller(host, "cpu")),
-            quick("cgroup-v2-cpuset", |host| cgroups::v2_controller(host, "cpuset")),
-            quick("cgroup-v2-pids", |host| cgroups::v2_controller(host, "pids")),
-        ],
-    ),
-    (
-        "bpf",
-        &[
-            quick("bpf", bpf::syscall),
-            quick("bpf-jit", bpf::jit),
-            quick("btf", bpf::btf),
-            quick("bpf-classifier", bpf::classifier),
-            quick("bpf-qdisc", bpf::qdisc),
-            compiling("switch-program", |_| tools::switch_program()),
-        ],
-    ),
-    (
-        "network",
-        &[
-            quick("user-namespaces", network::user_namespaces),
-            quick("network-namespaces", network::network_namespaces),
-            quick("qdiscs", network::qdiscs),
-            quick("link-kinds", network::link_kinds),
-            quick("tun", network::tun),
-            quick("af-xdp", network::af_xdp),
-        ],
-    ),
-    (
-        "programs",
-        &[
-            quick("mpi-libraries", |_| mpi::libraries()),
-            quick("mpich", |_| tools::mpi(tools::MpiTools::Mpich)),
-            quick("open-mpi", |_| tools::mpi(tools::MpiTools::OpenMpi)),
-            compiling("cc", |_| tools::cc()),
-            compiling("c++20-barrier", |_| tools::cxx_barrier()),
-            compiling("libgomp", |_| tools::libgomp()),
-            compiling("clang", |_| tools::clang()),
-            compiling("libomp", |_| tools::libomp()),
-        ],
-    ),
+const PROBES: &[Probe] = &[
+    quick("processors", "cores", processors::cores),
+    quick("processors", "clock", processors::clock),
+    quick("processors", "perf-counters", processors::perf_counters),
+    quick("processors", "virtualization", processors::virtualization),
+    quick("processors", "steal", processors::steal),
+    quick("waiting", "futex-waitv", waiting::futex_waitv),
+    quick("waiting", "membarrier", waiting::membarrier),
+    quick("waiting", "rseq", waiting::rseq),
+    quick("waiting", "slice-extension", waiting::slice_extension),
+    quick("scheduling", "real-time", scheduling::real_time),
+    quick("scheduling", "real-time-throttling", scheduling::throttling),
+    quick("scheduling", "deadline", scheduling::deadline),
+    quick("scheduling", "autogroup", scheduling::autogroup),
+    quick("scheduling", "sched-ext", scheduling::sched_ext),
+    quick("control groups", "cgroup-v1-cpu", |host| cgroups::v1(host, "cpu")),
+    quick("control groups", "cgroup-v1-cpuset", |host| cgroups::v1(host, "cpuset")),
+    quick("control groups", "cgroup-v1-freezer", |host| cgroups::v1(host, "freezer")),
+    quick("control groups", "cgroup-v1-pids", |host| cgroups::v1(host, "pids")),
+    quick("control groups", "cgroup-v2", cgroups::v2),
+    quick("control groups", "cgroup-v2-freeze", cgroups::v2_freeze),
+    quick("control groups", "cgroup-v2-cpu", |host| cgroups::v2_controller(host, "cpu")),
+    quick("control groups", "cgroup-v2-cpuset", |host| cgroups::v2_controller(host, "cpuset")),
+    quick("control groups", "cgroup-v2-pids", |host| cgroups::v2_controller(host, "pids")),
+    quick("bpf", "bpf", bpf::syscall),
+    quick("bpf", "bpf-jit", bpf::jit),
+    quick("bpf", "btf", bpf::btf),
+    quick("bpf", "bpf-classifier", bpf::classifier),
+    quick("bpf", "bpf-qdisc", bpf::qdisc),
+    compiling("bpf", "switch-program", |_| tools::switch_program()),
+    quick("network", "user-namespaces", network::user_namespaces),
+    quick("network", "network-namespaces", network::network_namespaces),
+    quick("network", "qdiscs", network::qdiscs),
+    quick("network", "link-kinds", network::link_kinds),
+    quick("network", "tun", network::tun),
+    quick("network", "af-xdp", network::af_xdp),
+    quick("programs", "mpi-libraries", |_| mpi::libraries()),
+    quick("programs", "mpich", |_| tools::mpi(tools::MpiTools::Mpich)),
+    quick("programs", "open-mpi", |_| tools::mpi(tools::MpiTools::OpenMpi)),
+    compiling("programs", "cc", |_| tools::cc()),
+    compiling("programs", "c++20-barrier", |_| tools::cxx_barrier()),
+    compiling("programs", "libgomp", |_| tools::libgomp()),
+    compiling("programs", "clang", |_| tools::clang()),
+    compiling("programs", "libomp", |_| tools::libomp()),
 ];
 
 /// Runs all probes that `effort` allows, several at a time; the results are in the order of the table.
 pub fn all(effort: Effort) -> Vec<Capability> {
     let host = &ProbedHost::here();
-    let wanted = PROBES
-        .iter()
-        .flat_map(|(group, probes)| probes.iter().map(move |probe| (*group, probe)))
-        .filter(|(_, probe)| effort == Effort::Everything || probe.effort == Effort::WithoutCompiling);
+    let is_wanted = |probe: &&Probe| effort == Effort::Everything || probe.effort == Effort::WithoutCompiling;
     std::thread::scope(|scope| {
-        let answers: Vec<_> =
-            wanted.map(|(group, probe)| (group, probe, scope.spawn(move || (probe.run)(host)))).collect();
-        answers
-            .into_iter()
-            .map(|(group, probe, answer)| {
-                let finding = answer.join().unwrap_or_else(|_| {
-                    TrialFinding::undecided("the probe itself failed", "please report this as a bug")
-                });
-                capability(group, probe.name, finding)
-            })
-            .collect()
+        let begin = |probe: &'static Probe| (probe, scope.spawn(move || (probe.run)(host)));
+        let answers: Vec<_> = PROBES.iter().filter(is_wanted).map(begin).collect();
+        let finish = |(probe, answer): (&Probe, ScopedJoinHandle<'_, TrialFinding>)| {
+            let finding = answer.join().unwrap_or_else(|_| {
+                TrialFinding::undecided("the probe itself failed", "please report this as a bug")
+            });
+            capability(probe, finding)
+        };
+        answers.into_iter().map(finish).collect()
     })
 }
 
-fn capability(group: &'static str, name: &'static str, finding: TrialFinding) -> Capability {
-    let TrialFinding { status, detail, reason, remedy } = finding;
+fn capability(probe: &Probe, finding: TrialFinding) -> Capability {
+    let (name, group, TrialFinding { status, detail, reason, remedy }) = (probe.name, probe.group, finding);
     Capability { name, group, found: status == ProbeStatus::Found, status, detail, reason, remedy }
 }
 
@@ -310,8 +274,7 @@ mod tests {
             "btf",
             "bpf-qdisc",
         ] {
-            let mut probes = PROBES.iter().flat_map(|(_, probes)| *probes);
-            let probe = probes.find(|probe| probe.name == name).expect("a probe of that name");
+            let probe = PROBES.iter().find(|probe| probe.name == name).expect("a probe of that name");
             let finding = (probe.run)(&root.0);
             assert_eq!(finding.status, ProbeStatus::Unknown, "{name}: {:?}", finding.reason);
             assert!(finding.reason.is_some() && finding.remedy.is_some(), "{name}");
