@@ -206,33 +206,18 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut command = preload::command(&program, &library);
     command.arg0(name).args(arguments);
-    if let Some(bridge) = bridge {
-        command.env("UNISONO_MPI_BRIDGE", bridge);
-    }
-    if args.stats {
-        command.env("UNISONO_MPI_STATS", "1");
-    }
-    if let Some(file) = &args.json {
-        command.env("UNISONO_MPI_STATS_JSON", absolute(file));
-    }
-    if let Some(network) = &args.tree {
-        command.env("UNISONO_MPI_TREE", absolute(network));
-    }
-    if let Some(only) = &args.only {
-        command.env("UNISONO_MPI_ONLY", only);
-    }
-    if args.messages {
-        command.env("UNISONO_MPI_TRANSPORT", "messages");
-    }
-    if args.partly {
-        command.env("UNISONO_MPI_PARTLY", "1");
-    }
-    if args.singleton {
-        command.env("UNISONO_MPI_SINGLETON", "1");
-    }
-    if args.spawned {
-        command.env("UNISONO_MPI_SPAWNED", "1");
-    }
+    let flags = [
+        (args.stats, ("UNISONO_MPI_STATS", "1")),
+        (args.messages, ("UNISONO_MPI_TRANSPORT", "messages")),
+        (args.partly, ("UNISONO_MPI_PARTLY", "1")),
+        (args.singleton, ("UNISONO_MPI_SINGLETON", "1")),
+        (args.spawned, ("UNISONO_MPI_SPAWNED", "1")),
+    ];
+    command.envs(flags.into_iter().filter(|(given, _)| *given).map(|(_, variable)| variable));
+    command.envs(bridge.map(|bridge| ("UNISONO_MPI_BRIDGE", bridge)));
+    command.envs(args.json.as_ref().map(|file| ("UNISONO_MPI_STATS_JSON", absolute(file))));
+    command.envs(args.tree.as_ref().map(|network| ("UNISONO_MPI_TREE", absolute(network))));
+    command.envs(args.only.as_ref().map(|only| ("UNISONO_MPI_ONLY", only)));
     let unisono = std::env::current_exe().context("find this program's own path")?;
     command.env("UNISONO_MPI_PROGRAM", unisono);
     command.env("UNISONO_MPI_OPTIONS", args.options_of_children().join("\n"));

@@ -259,41 +259,27 @@ impl fmt::Display for IpProtocol {
 impl fmt::Display for Matcher {
     /// Writes the matcher as a policy does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        if let Some(cgroup) = &self.cgroup {
-            parts.push(format!("cgroup = {cgroup:?}"));
-        }
-        if let Some(address) = self.address {
-            parts.push(format!("address = \"{address}\""));
-        }
-        if let Some(mac) = self.mac {
-            parts.push(format!("mac = \"{mac}\""));
-        }
-        match &self.ports {
-            Some(ports) if ports.start() == ports.end() => parts.push(format!("port = {}", ports.start())),
-            Some(ports) => parts.push(format!("port = [{}, {}]", ports.start(), ports.end())),
-            None => {}
-        }
-        match self.protocol {
-            Some(protocol) if PROTOCOLS.iter().any(|(_, known)| *known == protocol) => {
-                parts.push(format!("protocol = \"{protocol}\""));
-            }
-            Some(protocol) => parts.push(format!("protocol = {protocol}")),
-            None => {}
-        }
-        if let Some(priority) = self.priority {
-            parts.push(format!("priority = {priority}"));
-        }
-        if let Some(mark) = self.mark {
-            parts.push(format!("mark = {mark}"));
-        }
-        if let Some(dscp) = self.dscp {
-            parts.push(format!("dscp = {dscp}"));
-        }
-        if let Some(vlan) = self.vlan {
-            parts.push(format!("vlan = {vlan}"));
-        }
-        write!(f, "{{ {} }}", parts.join(", "))
+        let port = self.ports.as_ref().map(|ports| match (ports.start(), ports.end()) {
+            (first, last) if first == last => format!("port = {first}"),
+            (first, last) => format!("port = [{first}, {last}]"),
+        });
+        let is_named = |protocol| PROTOCOLS.iter().any(|(_, known)| *known == protocol);
+        let protocol = self.protocol.map(|protocol| match is_named(protocol) {
+            true => format!("protocol = \"{protocol}\""),
+            false => format!("protocol = {protocol}"),
+        });
+        let parts = [
+            self.cgroup.as_ref().map(|cgroup| format!("cgroup = {cgroup:?}")),
+            self.address.map(|address| format!("address = \"{address}\"")),
+            self.mac.map(|mac| format!("mac = \"{mac}\"")),
+            port,
+            protocol,
+            self.priority.map(|priority| format!("priority = {priority}")),
+            self.mark.map(|mark| format!("mark = {mark}")),
+            self.dscp.map(|dscp| format!("dscp = {dscp}")),
+            self.vlan.map(|vlan| format!("vlan = {vlan}")),
+        ];
+        write!(f, "{{ {} }}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -198,10 +198,7 @@ pub(super) fn check(machine: &SimulatedMachine, programs: &[SimulatedProgram], h
     }
     for program in programs {
         let wrong = |what: &str| bad(format!("{}: {what}", program.name));
-        if program.threads == 0 {
-            return wrong("it needs threads and work");
-        }
-        if program.work == Some(Duration::ZERO) {
+        if program.threads == 0 || program.work == Some(Duration::ZERO) {
             return wrong("it needs threads and work");
         }
         if !(-20..=19).contains(&program.nice) {
