@@ -26,7 +26,7 @@ mod columns;
 mod completions;
 mod doctor;
 #[cfg(test)]
-mod documented_commands;
+mod documented_commands_tests;
 mod events;
 mod exit;
 mod fit;

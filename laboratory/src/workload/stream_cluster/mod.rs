@@ -33,7 +33,7 @@
 
 mod evaluation;
 #[cfg(test)]
-mod model;
+mod model_tests;
 mod points;
 mod search;
 mod table;

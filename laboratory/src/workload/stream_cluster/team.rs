@@ -106,7 +106,7 @@ impl KeptCentres {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::known_clusters;
+    use super::super::model_tests::known_clusters;
     use super::super::points::distance;
     use super::*;
     use std::sync::Barrier;
