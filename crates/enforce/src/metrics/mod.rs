@@ -18,10 +18,8 @@ pub use scrape_server::{NameOwned, PageAnswer, PageRequest, ScrapeListener, serv
 
 use crate::interposed::Counters;
 use crate::journal::LinkSide;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, MetricEncoder, text,
-};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use unisono_fairqueue::{GroupShare, Live, LiveClass};
@@ -52,8 +50,16 @@ pub fn openmetrics(readings: Vec<Scrape>) -> String {
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
+/// The value of a sample.
+enum SampleValue {
+    Whole(u64),
+    Real(f64),
+}
+
+use SampleValue::{Real, Whole};
+
 /// A value with the labels that identify it in its family of metrics.
-type Sample<'a, V> = (Labels<'a>, V);
+type Sample<'a> = (Labels<'a>, SampleValue);
 
 /// A counter of the interposed backend: its name, its help text, and its value.
 type FrameCounter = (&'static str, &'static str, fn(&Counters) -> u64);
@@ -75,20 +81,20 @@ impl prometheus_client::collector::Collector for Scrapes {
 
 impl Scrapes {
     fn devices(&self, families: &mut Families<'_, '_>) -> fmt::Result {
-        let answers = self.0.iter().map(|reading| (reading.labels(), u64::from(reading.figures.is_some())));
-        families.gauges(
-            "up",
-            None,
-            "Whether the place that enforces the device's policy answered",
-            answers,
-        )?;
+        let is_up = |reading: &Scrape| Whole(reading.figures.is_some().into());
+        let answers = self.0.iter().map(|reading| (reading.labels(), is_up(reading)));
+        let what = "Whether the place that enforces the device's policy answered";
+        families.add(Gauge, ("up", None, what), answers.collect())?;
         let places = self.answered().map(|(live, _)| {
             let labels = labels_of_link(live).into_iter().chain([("backend", live.backend.as_str())]);
-            (labels.collect(), 1_u64)
+            (labels.collect(), Whole(1))
         });
-        families.gauges("backend", None, "The place that enforces the device's policy", places)?;
-        let rates = self.answered().map(|(live, _)| (labels_of_link(live), live.rate.bits_per_second()));
-        families.gauges("link_rate", Some(bits_per_second()), "What the policy says the link carries", rates)
+        let what = "The place that enforces the device's policy";
+        families.add(Gauge, ("backend", None, what), places.collect())?;
+        let rate = |live: &Live| Whole(live.rate.bits_per_second());
+        let rates = self.answered().map(|(live, _)| (labels_of_link(live), rate(live)));
+        let what = "What the policy says the link carries";
+        families.add(Gauge, ("link_rate", Some(bits_per_second()), what), rates.collect())
     }
 
     fn answered(&self) -> impl Iterator<Item = &(Live, Option<Counters>)> {
@@ -96,26 +102,27 @@ impl Scrapes {
     }
 
     /// Returns one sample for each class of each device.
-    fn of_classes<V>(&self, of: fn(&LiveClass) -> V) -> impl Iterator<Item = Sample<'_, V>> {
-        self.answered().flat_map(move |(live, _)| {
-            live.classes.iter().map(move |class| (labels_of(live, class), of(class)))
-        })
+    fn of_classes(&self, of: fn(&LiveClass) -> SampleValue) -> Vec<Sample<'_>> {
+        let all = self.answered().flat_map(|(live, _)| live.classes.iter().map(move |class| (live, class)));
+        all.map(|(live, class)| (labels_of(live, class), of(class))).collect()
     }
 
     fn classes(&self, families: &mut Families<'_, '_>) -> fmt::Result {
-        let sure = self.of_classes(|class| class.guarantee);
+        let sure = self.of_classes(|class| Real(class.guarantee));
         let what = "What the class gets at least, while all others want more";
-        families.gauges("class_guarantee", Some(bits_per_second()), what, sure)?;
-        let packets = self.of_classes(|class| class.packets);
-        families.counters("class_packets", None, "Packets that have left", packets)?;
-        let bytes = self.of_classes(|class| class.bytes);
-        families.counters("class_sent", Some(Unit::Bytes), "Bytes of the packets that have left", bytes)?;
-        let dropped = self.of_classes(|class| class.dropped);
-        families.counters("class_dropped_packets", None, "Packets that were dropped", dropped)?;
-        let waiting = self.of_classes(|class| class.backlog.packets);
-        families.gauges("class_waiting_packets", None, "Packets that wait now", waiting)?;
-        let waiting = self.of_classes(|class| class.backlog.bytes);
-        families.gauges("class_waiting", Some(Unit::Bytes), "Bytes of the packets that wait now", waiting)
+        families.add(Gauge, ("class_guarantee", Some(bits_per_second()), what), sure)?;
+        let packets = self.of_classes(|class| Whole(class.packets));
+        families.add(Counter, ("class_packets", None, "Packets that have left"), packets)?;
+        let bytes = self.of_classes(|class| Whole(class.bytes));
+        let what = "Bytes of the packets that have left";
+        families.add(Counter, ("class_sent", Some(Unit::Bytes), what), bytes)?;
+        let dropped = self.of_classes(|class| Whole(class.dropped));
+        families.add(Counter, ("class_dropped_packets", None, "Packets that were dropped"), dropped)?;
+        let waiting = self.of_classes(|class| Whole(class.backlog.packets));
+        families.add(Gauge, ("class_waiting_packets", None, "Packets that wait now"), waiting)?;
+        let waiting = self.of_classes(|class| Whole(class.backlog.bytes));
+        let what = "Bytes of the packets that wait now";
+        families.add(Gauge, ("class_waiting", Some(Unit::Bytes), what), waiting)
     }
 
     fn delays(&self, families: &mut Families<'_, '_>) -> fmt::Result {
@@ -137,7 +144,7 @@ impl Scrapes {
             }
         }
         let what = "How long packets have waited since the policy holds, where the place counts it";
-        families.gauges("class_delay", Some(Unit::Seconds), what, samples.into_iter())
+        families.add(Gauge, ("class_delay", Some(Unit::Seconds), what), samples)
     }
 
     fn frames(&self, families: &mut Families<'_, '_>) -> fmt::Result {
@@ -156,8 +163,8 @@ impl Scrapes {
         for (name, what, of) in kinds {
             let samples = self
                 .answered()
-                .filter_map(|(live, counters)| Some((labels_of_link(live), of(counters.as_ref()?))));
-            families.counters(name, None, what, samples)?;
+                .filter_map(|(live, counters)| Some((labels_of_link(live), Whole(of(counters.as_ref()?)))));
+            families.add(Counter, (name, None, what), samples.collect())?;
         }
         Ok(())
     }
@@ -166,32 +173,32 @@ impl Scrapes {
     fn of_groups(
         &self,
         of: fn(&Scrape) -> &[CountedShare],
-    ) -> impl Iterator<Item = Sample<'_, (&GroupShare, Option<u64>)>> {
+    ) -> impl Iterator<Item = (Labels<'_>, &GroupShare, Option<u64>)> {
         self.0.iter().flat_map(move |reading| {
             of(reading).iter().map(|(share, used)| {
                 let labels =
                     vec![("device", reading.side.device.as_str()), ("cgroup", share.cgroup.as_str())];
-                (labels, (share, *used))
+                (labels, share, *used)
             })
         })
     }
 
     fn processors(&self, families: &mut Families<'_, '_>) -> fmt::Result {
         let groups = || self.of_groups(|reading| &reading.processor_time);
-        let weights = groups().map(|(labels, (share, _))| (labels, share.weight.to_f64()));
-        families.gauges("cpu_weight", None, "Weight of the control group in [cpu]", weights)?;
-        let used = groups().filter_map(|(labels, (_, used))| Some((labels, seconds(used?))));
+        let weights = groups().map(|(labels, share, _)| (labels, Real(share.weight.to_f64())));
+        families.add(Gauge, ("cpu_weight", None, "Weight of the control group in [cpu]"), weights.collect())?;
+        let used = groups().filter_map(|(labels, _, used)| Some((labels, seconds(used?))));
         let what = "Processor time that the control group has used";
-        families.counters("cpu", Some(Unit::Seconds), what, used)
+        families.add(Counter, ("cpu", Some(Unit::Seconds), what), used.collect())
     }
 
     fn disks(&self, families: &mut Families<'_, '_>) -> fmt::Result {
         let groups = || self.of_groups(|reading| &reading.disk_bytes);
-        let weights = groups().map(|(labels, (share, _))| (labels, share.weight.to_f64()));
-        families.gauges("io_weight", None, "Weight of the control group in [io]", weights)?;
-        let bytes = groups().filter_map(|(labels, (_, bytes))| Some((labels, bytes?)));
+        let weights = groups().map(|(labels, share, _)| (labels, Real(share.weight.to_f64())));
+        families.add(Gauge, ("io_weight", None, "Weight of the control group in [io]"), weights.collect())?;
+        let bytes = groups().filter_map(|(labels, _, bytes)| Some((labels, Whole(bytes?))));
         let what = "Bytes that the control group has read from disks and written to them";
-        families.counters("io", Some(Unit::Bytes), what, bytes)
+        families.add(Counter, ("io", Some(Unit::Bytes), what), bytes.collect())
     }
 }
 
@@ -199,8 +206,8 @@ fn bits_per_second() -> Unit {
     Unit::Other("bits_per_second".to_owned())
 }
 
-fn seconds(nanos: u64) -> f64 {
-    nanos as f64 / 1e9
+fn seconds(nanos: u64) -> SampleValue {
+    Real(nanos as f64 / 1e9)
 }
 
 fn labels_of<'a>(live: &'a Live, class: &'a LiveClass) -> Labels<'a> {
@@ -222,44 +229,27 @@ impl Scrape {
 struct Families<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
 impl Families<'_, '_> {
-    fn gauges<'s, V: EncodeGaugeValue>(
-        &mut self,
-        name: &str,
-        unit: Option<Unit>,
-        what: &str,
-        samples: impl Iterator<Item = Sample<'s, V>>,
-    ) -> fmt::Result {
-        self.family(MetricType::Gauge, (name, unit, what), samples, |mut sample, value| {
-            sample.encode_gauge(&value)
-        })
-    }
-
-    fn counters<'s, V: EncodeCounterValue>(
-        &mut self,
-        name: &str,
-        unit: Option<Unit>,
-        what: &str,
-        samples: impl Iterator<Item = Sample<'s, V>>,
-    ) -> fmt::Result {
-        self.family(MetricType::Counter, (name, unit, what), samples, |mut sample, value| {
-            sample.encode_counter::<Labels<'_>, _, f64>(&value, None)
-        })
-    }
-
-    fn family<'s, V>(
+    fn add(
         &mut self,
         kind: MetricType,
         (name, unit, what): (&str, Option<Unit>, &str),
-        samples: impl Iterator<Item = Sample<'s, V>>,
-        encode: impl Fn(MetricEncoder<'_>, V) -> fmt::Result,
+        samples: Vec<Sample<'_>>,
     ) -> fmt::Result {
-        let mut samples = samples.peekable();
-        if samples.peek().is_none() {
+        if samples.is_empty() {
             return Ok(());
         }
         let name = format!("unisono_queue_{name}");
         let mut family = self.0.encode_descriptor(&name, what, unit.as_ref(), kind)?;
-        samples.try_for_each(|(labels, value)| encode(family.encode_family(&labels)?, value))
+        for (labels, value) in samples {
+            let mut sample = family.encode_family(&labels)?;
+            match (kind, value) {
+                (Counter, Whole(value)) => sample.encode_counter::<Labels<'_>, _, f64>(&value, None)?,
+                (Counter, Real(value)) => sample.encode_counter::<Labels<'_>, _, f64>(&value, None)?,
+                (_, Whole(value)) => sample.encode_gauge(&value)?,
+                (_, Real(value)) => sample.encode_gauge(&value)?,
+            }
+        }
+        Ok(())
     }
 }
 
