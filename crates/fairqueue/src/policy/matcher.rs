@@ -263,7 +263,7 @@ impl fmt::Display for Matcher {
             (first, last) if first == last => format!("port = {first}"),
             (first, last) => format!("port = [{first}, {last}]"),
         });
-        let is_named = |protocol| PROTOCOLS.iter().any(|(_, known)| *known == protocol);
+        let is_named = |protocol: IpProtocol| PROTOCOLS.iter().any(|(_, known)| *known == protocol);
         let protocol = self.protocol.map(|protocol| match is_named(protocol) {
             true => format!("protocol = \"{protocol}\""),
             false => format!("protocol = {protocol}"),
