@@ -47,5 +47,5 @@ pub use model::{
 };
 pub use path::hook::HookOutcome;
 pub use path::message::PacketServer;
-pub use tree_barrier::{FastBarrier, ReleasedBy, TreeBarrierMember};
+pub use tree_barrier::{AnsweringMember, FastBarrier, ReleasedBy, TreeBarrierMember};
 pub use window::{Flavor, Mapped, Pending, Request, Window};

@@ -15,17 +15,31 @@
 //! So a decision is made only if all members wait in vain. From then on all barriers follow the tree.
 //! [`round`] says why no member leaves a barrier too early at the change.
 //!
+//! ```text
+//!   member that waits for a long time: question: released from this barrier? --> all neighbors
+//!   neighbor, once it is released:     answer: left                          --> the member that asked
+//! ```
+//! The faster barrier may also stop between two releases. A released member then does other things, perhaps
+//! waits elsewhere for those that were not released, and reports nothing; without an answer both sides would
+//! wait for ever. So a member that reports asks its neighbors as well. The barrier is complete if one of them
+//! has left it, and the member leaves it, too, and answers in turn. As all members of a barrier that one has
+//! left are in it, the answers reach every member from neighbor to neighbor. A member is asked at any time:
+//! [`AnsweringMember`] has a thread that answers while the member is in no barrier.
+//!
 //! [`TreeBarrierMember::combine`] combines data of all members along the same tree.
 //!
 //! Cost: 2 (n - 1) packets; the longest chain has two packets a level. When not to use: within a host, where
 //! `unisono-barrier` needs no packets. Reference: Mellor-Crummey and Scott, "Algorithms for scalable
 //! synchronization on shared-memory multiprocessors" (1991), the combining tree.
 
+mod answering;
 mod round;
+
+pub use answering::AnsweringMember;
 
 use crate::model::{Error, Rank};
 use crate::path::hook::{Hook, HookOutcome};
-use crate::wire::packet::{Header, PacketKind, WirePacket};
+use crate::wire::packet::{HEADER, Header, PacketKind, WirePacket};
 use crate::wire::{Gone, Transport};
 use round::{Round, RoundStep, Span};
 use std::fmt;
@@ -42,12 +56,15 @@ const WITHDRAWAL: u64 = 1;
 const DECISION: u64 = 2;
 /// The member of rank [`Header::count`] is gone; the payload is the reason.
 const LOST: u64 = 3;
-/// The sender takes part no longer; it has left [`Header::count`] barriers.
-const LEAVE: u64 = 4;
+/// The sender has left [`Header::count`] barriers: an answer, or the last packet of a member that takes part
+/// no longer.
+const LEFT: u64 = 4;
 /// The payload is the subtree's part of the combination with the number in the tag.
 const PART: u64 = 5;
 /// The payload is the result of the combination with the number in the tag.
 const RESULT: u64 = 6;
+/// As [`LEFT`], from a member that waits in the next barrier and wants to know when the receiver has left it.
+const QUESTION: u64 = 7;
 
 /// The interval at which a member in a faster barrier looks at the tree, if it has no hook to call.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -81,6 +98,8 @@ pub struct TreeBarrierMember {
     episode: u64,
     /// Whether this member has reported that it waits in the barrier `episode`.
     is_waiting: bool,
+    /// The neighbors that wait in the barrier `episode` and have no answer yet.
+    askers: Vec<Rank>,
     round: Round,
     /// The number of combinations that this member has finished.
     combined: u32,
@@ -113,6 +132,7 @@ impl TreeBarrierMember {
             parent,
             episode: 0,
             is_waiting: false,
+            askers: Vec::new(),
             round: Round::first(parent.is_none(), children.len()),
             combined: 0,
             parts: vec![None; children.len()],
@@ -143,7 +163,9 @@ impl TreeBarrierMember {
 
     /// As [`wait`](Self::wait), by a faster barrier, and by the tree if no member is released for
     /// `stall_after` after the last has arrived. The first barrier of this member, and until the first
-    /// [`ReleasedBy::Tree`] all others, are waited for in this way.
+    /// [`ReleasedBy::Tree`] all others, are waited for in this way. Members that also wait for each other
+    /// elsewhere have to be [`AnsweringMember`]s: otherwise a released member may wait for a member that the
+    /// faster barrier has not released, and that waits for an answer.
     pub fn wait_beside(
         &mut self,
         fast: &mut dyn FastBarrier,
@@ -173,10 +195,15 @@ impl TreeBarrierMember {
                 return self.wait().map(|()| ReleasedBy::Tree);
             }
             if !self.is_waiting && now() - begun > stall_after.into() {
+                self.ask()?;
                 self.arrive()?;
             }
         }
+        let has_to_send = self.is_waiting || !self.askers.is_empty();
         self.pass(episode + 1)?;
+        if has_to_send {
+            self.flush()?;
+        }
         Ok(ReleasedBy::Fast)
     }
 
@@ -218,13 +245,50 @@ impl TreeBarrierMember {
     /// Ends this member's part in an orderly way: a neighbor that still waits in a barrier that this member
     /// has left is released.
     pub fn leave(mut self) {
-        let header =
-            Header { extra: LEAVE, count: self.episode, ..Header::new(PacketKind::Collect, 0) }.encode(0);
+        self.announce_leave();
+    }
+
+    fn announce_leave(&mut self) {
+        let header = self.position(LEFT);
         for neighbour in self.parent.iter().chain(&self.children) {
             // a neighbor that cannot be reached does not wait
             let _ = self.transport.send(*neighbour, &header, &[]);
         }
         let _ = self.transport.flush();
+    }
+
+    /// Serves the neighbors while this member is in no barrier. Returns whether that may be needed again: not
+    /// after an error, which the next barrier returns, and not after the change to the tree, whose every
+    /// decision was sent before a member leaves a barrier.
+    fn serve(&mut self) -> bool {
+        let served = self.receive_all().and_then(|()| self.flush());
+        served.is_ok() && self.lost.is_none() && self.round.number == 0
+    }
+
+    /// Returns a packet that says how many barriers this member has left.
+    fn position(&self, meaning: u64) -> [u8; HEADER] {
+        Header { extra: meaning, count: self.episode, ..Header::new(PacketKind::Collect, 0) }.encode(0)
+    }
+
+    /// Asks the neighbors for their release from the current barrier.
+    fn ask(&mut self) -> Result<(), Error> {
+        let header = self.position(QUESTION);
+        for neighbour in self.parent.iter().chain(&self.children) {
+            self.transport.send(*neighbour, &header, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Answers a neighbor that waits in the barrier with this number: now, or when this member has left it.
+    fn answer(&mut self, asker: Rank, episode: u64) -> Result<(), Error> {
+        if episode < self.episode {
+            let header = self.position(LEFT);
+            return self.transport.send(asker, &header, &[]);
+        }
+        if !self.askers.contains(&asker) {
+            self.askers.push(asker);
+        }
+        Ok(())
     }
 
     fn wrong_length(&mut self, of: Rank) -> Error {
@@ -249,6 +313,10 @@ impl TreeBarrierMember {
     /// All barriers before this number are complete.
     fn pass(&mut self, episode: u64) -> Result<(), Error> {
         self.episode = episode;
+        let header = self.position(LEFT);
+        for asker in std::mem::take(&mut self.askers) {
+            self.transport.send(asker, &header, &[])?;
+        }
         if !std::mem::take(&mut self.is_waiting) {
             return Ok(());
         }
@@ -277,6 +345,8 @@ impl TreeBarrierMember {
     /// Passes a decision on, and follows it.
     fn conclude(&mut self, number: u32, complete: u64) -> Result<(), Error> {
         self.round.begin(number);
+        // the decision reaches them as well
+        self.askers.clear();
         let header =
             Header { tag: number, extra: DECISION, count: complete, ..Header::new(PacketKind::Collect, 0) };
         for child in &self.children {
@@ -357,9 +427,12 @@ impl TreeBarrierMember {
                 self.conclude(header.tag.max(1), header.count)?;
                 RoundStep::Nothing
             }
-            (LEAVE, _) if header.count <= self.episode + 1 => {
+            (LEFT | QUESTION, _) if header.count <= self.episode + 1 => {
                 if header.count > self.episode {
                     self.pass(header.count)?;
+                }
+                if header.extra == QUESTION {
+                    self.answer(from, header.count)?;
                 }
                 RoundStep::Nothing
             }

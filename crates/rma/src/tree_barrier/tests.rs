@@ -3,10 +3,10 @@
 use super::*;
 use crate::model::{JobMembership, Key};
 use crate::wire::loopback::Loopback;
-use crate::wire::tcp::JobListener;
+use crate::wire::tcp::{JobListener, Tcp};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,6 +25,12 @@ fn member(transport: impl Transport + 'static, parents: &[usize]) -> TreeBarrier
     let own = transport.rank().index();
     let parent = own.checked_sub(1).map(|before| Rank::at(parents[before]));
     TreeBarrierMember::over(transport, parent, children(parents, own))
+}
+
+fn answering(transport: impl Transport + 'static, parents: &[usize]) -> AnsweringMember {
+    let mut member = AnsweringMember::over(member(transport, parents));
+    member.start().expect("a thread more");
+    member
 }
 
 /// Runs episodes; checks that no member leaves one before all have entered it.
@@ -59,9 +65,8 @@ proptest! {
     }
 }
 
-#[test]
-fn members_over_tcp_connect_to_their_neighbours_alone() {
-    let parents = [0, 0, 1, 1, 2];
+/// The ends of connections over TCP between neighbors, by rank.
+fn over_tcp(parents: &[usize]) -> Vec<Tcp> {
     let key = Key::random().expect("random");
     let address = "127.0.0.1:0".parse().expect("an address");
     let listeners: Vec<JobListener> = (0..=parents.len())
@@ -70,15 +75,21 @@ fn members_over_tcp_connect_to_their_neighbours_alone() {
         .collect();
     let addresses: Vec<_> = listeners.iter().map(JobListener::address).collect();
     let meet = |(rank, listener): (usize, JobListener)| {
-        let mut near = children(&parents, rank);
+        let mut near = children(parents, rank);
         near.extend(rank.checked_sub(1).map(|before| Rank::at(parents[before])));
-        member(listener.connect_neighbours(&addresses, &near, TIMEOUT).expect("all meet"), &parents)
+        listener.connect_neighbours(&addresses, &near, TIMEOUT).expect("all meet")
     };
-    let members = thread::scope(|threads| {
+    thread::scope(|threads| {
         let meeting: Vec<_> =
             listeners.into_iter().enumerate().map(|one| threads.spawn(|| meet(one))).collect();
         meeting.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    });
+    })
+}
+
+#[test]
+fn members_over_tcp_connect_to_their_neighbours_alone() {
+    let parents = [0, 0, 1, 1, 2];
+    let members = over_tcp(&parents).into_iter().map(|end| member(end, &parents)).collect();
     run(members, 0x5555_aaaa_1234_0000);
 }
 
@@ -145,21 +156,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
     #[test]
     fn no_member_leaves_early_when_a_faster_barrier_fails_in_the_middle(
-        parents in parents(), seed in any::<u64>(), fails_at in 0_usize..12, slow in 0_u64..4
+        parents in parents(), seed in any::<u64>(), fails_at in 0_usize..12, slow in 0_u64..4,
+        meets in any::<bool>()
     ) {
         const EPISODES: usize = 20;
         let members = parents.len() + 1;
         let arrived: Arrivals = Arc::new(Mutex::new(vec![0; EPISODES + 1]));
         let entered: Vec<AtomicUsize> = (0..members).map(|_| AtomicUsize::new(0)).collect();
         let by_tree = AtomicUsize::new(0);
+        // another call in which the members wait for each other between two barriers
+        let other_call = Barrier::new(members);
         thread::scope(|threads| {
             for (rank, end) in Loopback::job(members).into_iter().enumerate() {
-                let mut tree = member(end, &parents);
+                let mut tree = answering(end, &parents);
                 let mut fast = Counting {
                     member: rank, episode: 0, arrived: arrived.clone(), members, fails_at,
                     released: seed >> 8, slow: Duration::from_millis(slow * (rank as u64 % 2)),
                 };
-                let (entered, by_tree) = (&entered, &by_tree);
+                let (entered, by_tree, other_call) = (&entered, &by_tree, &other_call);
                 threads.spawn(move || {
                     for episode in 1..=EPISODES {
                         if (seed >> ((rank + episode) % 64)) & 7 == 1 {
@@ -172,6 +186,9 @@ proptest! {
                         }
                         for other in entered {
                             assert!(other.load(Ordering::Relaxed) >= episode, "left before all had entered");
+                        }
+                        if meets {
+                            other_call.wait();
                         }
                     }
                     tree.leave();
@@ -235,4 +252,69 @@ fn who_leaves_releases_a_neighbour_that_the_faster_barrier_has_forgotten() {
             assert_eq!(far.episode, 1);
         });
     });
+}
+
+/// Runs a chain of three members whose faster barrier releases the last one alone, and then no member. That
+/// member waits for the others in another call before it comes to the next barrier.
+fn release_the_last_alone(mut chain: Vec<AnsweringMember>) {
+    const STALL_AFTER: Duration = Duration::from_millis(3);
+    let arrived: Arrivals = Arc::new(Mutex::new(vec![0; 2]));
+    let fast = |member: usize| Counting {
+        member,
+        episode: 0,
+        arrived: arrived.clone(),
+        members: 3,
+        fails_at: 0,
+        released: 0b100,
+        slow: Duration::ZERO,
+    };
+    let (to_last, others) = mpsc::channel();
+    let mut last = chain.pop().expect("three");
+    thread::scope(|threads| {
+        let mut switches = fast(2);
+        threads.spawn(move || {
+            // it does not report, even if the others come late
+            assert_eq!(last.wait_beside(&mut switches, TIMEOUT).expect("all come"), ReleasedBy::Fast);
+            for _ in 0..2 {
+                others.recv_timeout(TIMEOUT).expect("the others were released");
+            }
+            let by = last.wait_beside(&mut switches, STALL_AFTER).expect("all come");
+            assert_eq!(by, ReleasedBy::Tree);
+            last.leave();
+        });
+        for (rank, mut member) in chain.into_iter().enumerate() {
+            let (to_last, mut switches) = (to_last.clone(), fast(rank));
+            threads.spawn(move || {
+                let by = member.wait_beside(&mut switches, STALL_AFTER).expect("all come");
+                assert_eq!((by, switches.episode), (ReleasedBy::Fast, 1), "by an answer");
+                to_last.send(()).expect("it waits");
+                let by = member.wait_beside(&mut switches, STALL_AFTER).expect("all come");
+                assert_eq!(by, ReleasedBy::Tree);
+                member.leave();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_member_that_was_released_alone_answers_while_it_waits_elsewhere() {
+    let parents = [0, 1];
+    release_the_last_alone(Loopback::job(3).into_iter().map(|end| answering(end, &parents)).collect());
+    release_the_last_alone(over_tcp(&parents).into_iter().map(|end| answering(end, &parents)).collect());
+}
+
+#[test]
+fn a_member_in_no_barrier_passes_on_what_its_neighbours_send() {
+    // the middle of a chain never waits; the root names a member that is lost
+    let parents = [0, 1];
+    let mut ends = Loopback::job(3).into_iter();
+    let mut next = || ends.next().expect("three");
+    let (root, middle, leaf) = (next(), next(), next());
+    let middle = answering(middle, &parents);
+    let mut leaf = member(leaf, &parents);
+    let mut root = member(root, &parents);
+    root.give_up(Gone { rank: Rank(7), why: "its host is down".to_owned() });
+    let error = leaf.wait().expect_err("the root has told it").to_string();
+    assert!(error.starts_with("rank 7 is gone (its host is down)"), "{error}");
+    drop(middle);
 }

@@ -11,7 +11,8 @@
 //!
 //! Where every host has a helper of the switches (`unisono tree deploy --serve`), the barrier runs in them
 //! ([`switches`]), and the connections of the tree stand beside it: if no host is released although all have
-//! arrived, all hosts change to the tree.
+//! arrived, all hosts change to the tree. If the switches release some hosts and then fail, a thread of these
+//! hosts' first ranks answers the others, whatever the ranks do by then ([`AnsweringMember`]).
 //!
 //! Cost: 2 (n - 1) packets of 48 bytes a barrier for n hosts, and a connection for each neighbor. When not to
 //! use: on one host. Reference: Moh and others, "A Fast Tree-Based Barrier Synchronization on Switch-Based
@@ -40,7 +41,7 @@ use unisono_fabric::served::{self, HelperConnection};
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::address::{self, DeviceAddress};
 use unisono_rma::wire::tcp::JobListener;
-use unisono_rma::{Error, HookOutcome, Key, Rank, ReleasedBy, TreeBarrierMember};
+use unisono_rma::{AnsweringMember, Error, HookOutcome, Key, Rank, ReleasedBy, TreeBarrierMember};
 use unisono_text::counted;
 
 /// The size of an offer (bytes).
@@ -69,7 +70,7 @@ pub struct TreeHandle {
     listener: Option<JobListener>,
     addresses: Vec<DeviceAddress>,
     hosts: Vec<HostOffer>,
-    barrier: Option<TreeBarrierMember>,
+    barrier: Option<AnsweringMember>,
     /// This host's helper of the switches, until the hosts have met.
     helper: Option<HelperConnection>,
     /// The barrier in the switches, if it serves.
@@ -311,6 +312,10 @@ impl TreeHandle {
             barrier.while_waiting(every, hook);
         }
         self.claim_switches(&mut barrier, &nodes)?;
+        let mut barrier = AnsweringMember::over(barrier);
+        if self.switches.is_some() {
+            barrier.start()?;
+        }
         self.barrier = Some(barrier);
         Ok(())
     }
