@@ -12,8 +12,9 @@
 //! One lock guards the member, so that each packet is taken by one of the two, in the order of arrival. A
 //! packet that comes during a barrier is taken by the member, which looks at the connections every 5 ms or
 //! more often, or by the thread right after the barrier. No packet is missed: the thread reads the bell's
-//! count before it receives, and sleeps only if the count is the same. The thread ends at the change to the
-//! tree, where a member outside of barriers owes its neighbors nothing.
+//! count before it receives, and sleeps only if the count is the same. The thread ends with the second
+//! decision of the tree: from then on a member outside of barriers owes its neighbors nothing. The first one
+//! is too early, because the faster barrier may release this member while that decision is on its way.
 //!
 //! Cost: a thread that sleeps, and an uncontended lock for each barrier. While the faster barrier works, the
 //! only packets are heartbeats of members that wait in long barriers (`wire/tcp/liveness.rs`), at most ten a

@@ -24,7 +24,9 @@
 //! wait for ever. So a member that reports asks its neighbors as well. The barrier is complete if one of them
 //! has left it, and the member leaves it, too, and answers in turn. As all members of a barrier that one has
 //! left are in it, the answers reach every member from neighbor to neighbor. A member is asked at any time:
-//! [`AnsweringMember`] has a thread that answers while the member is in no barrier.
+//! [`AnsweringMember`] has a thread that answers while the member is in no barrier. A member that learns of
+//! the change inside a barrier asks again: the faster barrier may still have released members there that did
+//! not know of the change.
 //!
 //! [`TreeBarrierMember::combine`] combines data of all members along the same tree.
 //!
@@ -192,6 +194,8 @@ impl TreeBarrierMember {
                 return Err(self.give_up(gone));
             }
             if self.round.number != 0 {
+                // the faster barrier may yet release a member to which the decision comes later
+                self.ask()?;
                 return self.wait().map(|()| ReleasedBy::Tree);
             }
             if !self.is_waiting && now() - begun > stall_after.into() {
@@ -258,11 +262,12 @@ impl TreeBarrierMember {
     }
 
     /// Serves the neighbors while this member is in no barrier. Returns whether that may be needed again: not
-    /// after an error, which the next barrier returns, and not after the change to the tree, whose every
-    /// decision was sent before a member leaves a barrier.
+    /// after an error, which the next barrier returns, and not after the second decision. Before it, all
+    /// members reported in the knowledge of the first one, so the faster barrier releases no member any more.
+    /// From then on every member passes a decision on before it leaves the barrier.
     fn serve(&mut self) -> bool {
         let served = self.receive_all().and_then(|()| self.flush());
-        served.is_ok() && self.lost.is_none() && self.round.number == 0
+        served.is_ok() && self.lost.is_none() && self.round.number < 2
     }
 
     /// Returns a packet that says how many barriers this member has left.
@@ -345,7 +350,7 @@ impl TreeBarrierMember {
     /// Passes a decision on, and follows it.
     fn conclude(&mut self, number: u32, complete: u64) -> Result<(), Error> {
         self.round.begin(number);
-        // the decision reaches them as well
+        // the decision reaches these members as well; a member that still waits then asks again
         self.askers.clear();
         let header =
             Header { tag: number, extra: DECISION, count: complete, ..Header::new(PacketKind::Collect, 0) };

@@ -6,7 +6,7 @@ use crate::wire::loopback::Loopback;
 use crate::wire::tcp::{JobListener, Tcp};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -152,6 +152,17 @@ impl FastBarrier for Counting {
     }
 }
 
+/// Another call, between two barriers, in which the members wait for each other. If one of them has panicked,
+/// the others panic, too.
+fn meet(met: &AtomicUsize, all: usize) {
+    met.fetch_add(1, Ordering::Relaxed);
+    let until = now() + TIMEOUT.into();
+    while met.load(Ordering::Relaxed) < all {
+        assert!(now() < until, "a member does not come");
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
     #[test]
@@ -164,8 +175,7 @@ proptest! {
         let arrived: Arrivals = Arc::new(Mutex::new(vec![0; EPISODES + 1]));
         let entered: Vec<AtomicUsize> = (0..members).map(|_| AtomicUsize::new(0)).collect();
         let by_tree = AtomicUsize::new(0);
-        // another call in which the members wait for each other between two barriers
-        let other_call = Barrier::new(members);
+        let met = AtomicUsize::new(0);
         thread::scope(|threads| {
             for (rank, end) in Loopback::job(members).into_iter().enumerate() {
                 let mut tree = answering(end, &parents);
@@ -173,7 +183,7 @@ proptest! {
                     member: rank, episode: 0, arrived: arrived.clone(), members, fails_at,
                     released: seed >> 8, slow: Duration::from_millis(slow * (rank as u64 % 2)),
                 };
-                let (entered, by_tree, other_call) = (&entered, &by_tree, &other_call);
+                let (entered, by_tree, met) = (&entered, &by_tree, &met);
                 threads.spawn(move || {
                     for episode in 1..=EPISODES {
                         if (seed >> ((rank + episode) % 64)) & 7 == 1 {
@@ -188,7 +198,7 @@ proptest! {
                             assert!(other.load(Ordering::Relaxed) >= episode, "left before all had entered");
                         }
                         if meets {
-                            other_call.wait();
+                            meet(met, members * episode);
                         }
                     }
                     tree.leave();
@@ -301,6 +311,39 @@ fn a_member_that_was_released_alone_answers_while_it_waits_elsewhere() {
     let parents = [0, 1];
     release_the_last_alone(Loopback::job(3).into_iter().map(|end| answering(end, &parents)).collect());
     release_the_last_alone(over_tcp(&parents).into_iter().map(|end| answering(end, &parents)).collect());
+}
+
+#[test]
+fn who_was_released_while_the_first_decision_came_answers_after_it() {
+    // the middle of a chain has left the second barrier when the root's decision about the first one comes
+    let parents = [0, 1];
+    let arrived: Arrivals = Arc::new(Mutex::new(vec![0; 2]));
+    let fast = |member: usize| Counting {
+        member,
+        episode: 0,
+        arrived: arrived.clone(),
+        members: 2,
+        fails_at: 1,
+        released: 0b010,
+        slow: Duration::ZERO,
+    };
+    let mut ends = Loopback::job(3).into_iter();
+    let mut next = || ends.next().expect("three");
+    let (mut root, middle, leaf) = (next(), next(), next());
+    let (mut middle, mut leaf) = (answering(middle, &parents), member(leaf, &parents));
+    let (mut near, mut far) = (fast(1), fast(2));
+    thread::scope(|threads| {
+        let last = threads.spawn(move || {
+            assert_eq!(leaf.wait_beside(&mut far, TIMEOUT).expect("both come"), ReleasedBy::Fast);
+            leaf.wait_beside(&mut far, TIMEOUT).expect("both come")
+        });
+        for _ in 0..2 {
+            assert_eq!(middle.wait_beside(&mut near, TIMEOUT).expect("both come"), ReleasedBy::Fast);
+        }
+        let decision = Header { tag: 1, extra: DECISION, ..Header::new(PacketKind::Collect, 0) };
+        root.send(Rank(1), &decision.encode(0), &[]).expect("it is there");
+        assert_eq!(last.join().expect("no panic"), ReleasedBy::Tree);
+    });
 }
 
 #[test]
