@@ -186,7 +186,11 @@ impl Scrapes {
     fn processors(&self, families: &mut Families<'_, '_>) -> fmt::Result {
         let groups = || self.of_groups(|reading| &reading.processor_time);
         let weights = groups().map(|(labels, share, _)| (labels, Real(share.weight.to_f64())));
-        families.add(Gauge, ("cpu_weight", None, "Weight of the control group in [cpu]"), weights.collect())?;
+        families.add(
+            Gauge,
+            ("cpu_weight", None, "Weight of the control group in [cpu]"),
+            weights.collect(),
+        )?;
         let used = groups().filter_map(|(labels, _, used)| Some((labels, seconds(used?))));
         let what = "Processor time that the control group has used";
         families.add(Counter, ("cpu", Some(Unit::Seconds), what), used.collect())
