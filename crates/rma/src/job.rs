@@ -63,15 +63,17 @@ impl Job {
 
     /// Joins the job of this process's launcher: `unisono run`, on one host or on several, or Slurm's `srun`.
     /// Returns `None` if no launcher started it. Collective: waits until all have joined, for at most
-    /// `timeout`. Fails as [`shared`](Self::shared) does, and with [`Error::Job`] for an environment with
-    /// missing or invalid values.
+    /// `timeout`. Fails as [`shared`](Self::shared) does, with [`Error::Gone`] if a rank on another host ends
+    /// meanwhile, and with [`Error::Job`] for an environment with missing or invalid values.
     pub fn join(timeout: Duration) -> Result<Option<Self>, Error> {
         let Some((place, bootstrap)) = from_launcher(|name| std::env::var(name).ok())? else {
             return Ok(None);
         };
         match bootstrap {
             Some(bootstrap) if bootstrap.here.len() < place.size => {
-                Hybrid::connect(&place, &bootstrap, timeout).map(Self::over).map(Some)
+                let job = Self::over(Hybrid::connect(&place, &bootstrap, timeout)?);
+                job.shared.learn_hosts(bootstrap.here[0])?;
+                Ok(Some(job))
             }
             _ => Self::shared(&place, timeout).map(Some),
         }

@@ -1,13 +1,16 @@
 //! Barrier and gather over messages: for making windows, and for the naive fence.
 //!
-//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each rank signals the rank 2^k
-//! further on, so that after ceil(log2 n) rounds every rank has a signal from all others, directly or through
-//! others. A gather sends to all. Cost for each member: ceil(log2 n) messages for a barrier, n - 1 for a
-//! gather.
+//! The barrier is hierarchical ([`super::hosts`]): the ranks of a host arrive at its first rank along a tree,
+//! the first ranks run dissemination (Hensgen, Finkel, Manber 1988), and the tree releases the ranks. In
+//! round k of dissemination each first rank signals that of the host 2^k further on, so that after ceil(log2
+//! h) rounds each of the h hosts has a signal from all others, directly or through others. A gather sends to
+//! all. Cost of a barrier: ceil(log2 h) messages to other hosts for each host, and two messages within a host
+//! for each rank but its first. Cost of a gather for each of n members: n - 1 messages.
 
 use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, PacketKind};
+use std::sync::Arc;
 
 /// Whether a member has to serve packets while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,18 +82,30 @@ impl MessageEngine {
     /// exclusive unlocks are complete.
     pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
         self.await_unlocks(None)?;
-        let (tag, rank, size) = {
+        let (tag, hosts) = {
             let mut core = self.core();
-            (core.next_collection(window), core.rank.index(), core.size)
+            (core.next_collection(window), Arc::clone(&core.hosts))
         };
-        let (mut distance, mut round) = (1, 0);
-        while distance < size {
-            let (to, from) = (Rank::at((rank + distance) % size), Rank::at((rank + size - distance) % size));
-            self.core().contribute(to, window, tag, round, &[])?;
-            self.wait_for(|core| Ok(core.collected.remove(&(window, tag, round, from))))?;
-            (distance, round) = (2 * distance, round + 1);
+        // No two signals of one rank to another in this call have the same round.
+        let signal = |to: Rank, round: u64| self.core().contribute(to, window, tag, round, &[]);
+        let await_signal = |from: Rank, round: u64| {
+            self.wait_for(|core| Ok(core.collected.remove(&(window, tag, round, from)))).map(drop)
+        };
+        hosts.children.iter().try_for_each(|subtree| await_signal(subtree[0], 0))?;
+        if let Some(parent) = hosts.parent {
+            signal(parent, 0)?;
+            await_signal(parent, 0)?;
+        } else {
+            let (first, host) = (&hosts.first, hosts.host());
+            let (mut distance, mut round) = (1, 0);
+            while distance < first.len() {
+                signal(first[(host + distance) % first.len()], round)?;
+                await_signal(first[(host + first.len() - distance) % first.len()], round)?;
+                (distance, round) = (2 * distance, round + 1);
+            }
         }
-        Ok(())
+        // The largest subtree has the longest way to its last rank.
+        hosts.children.iter().rev().try_for_each(|subtree| signal(subtree[0], 0))
     }
 
     /// Returns the `data` of all members, in the order of ranks.

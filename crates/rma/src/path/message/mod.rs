@@ -13,6 +13,7 @@
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations, deferred and naive |
 //! | `unlocks.rs` | exclusive unlocks that did not wait, and the calls that wait for them |
 //! | `collect.rs` | barrier and gather of the job |
+//! | `hosts.rs` | the hosts of the job; the tree along which the ranks of a host meet |
 //! | `agent.rs` | the thread that makes progress while the member does not |
 //! | `path.rs` | a window on this path: its calls, deferred or naive |
 //!
@@ -23,6 +24,9 @@ mod collect;
 mod fence;
 #[cfg(test)]
 mod hostile_tests;
+mod hosts;
+#[cfg(test)]
+mod hosts_tests;
 mod issue;
 mod passive;
 mod path;
@@ -40,6 +44,7 @@ use crate::path::hook::Hook;
 use crate::wire::descriptions::{ReceivedDescriptions, SentDescriptions};
 use crate::wire::packet::{Header, PacketKind, WirePacket};
 use crate::wire::{Bell, Transport};
+use hosts::HostTree;
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -110,6 +115,8 @@ pub(crate) struct EngineState {
     collected: HashMap<(u32, u32, u64, Rank), Vec<u8>>,
     /// The number of collective calls so far, of the job (0) and of each window that was not freed.
     collections: HashMap<u32, u32>,
+    /// The members with which this one combines in barriers and fences.
+    hosts: Arc<HostTree>,
     departed: Vec<bool>,
     unlocks: unlocks::Unlocks,
     inbox: Vec<u8>,
@@ -133,6 +140,7 @@ impl MessageEngine {
             described: std::iter::repeat_with(SentDescriptions::default).take(size).collect(),
             collected: HashMap::new(),
             collections: HashMap::from([(0, 0)]),
+            hosts: Arc::new(HostTree::flat(rank, size)),
             departed: vec![false; size],
             unlocks: unlocks::Unlocks::default(),
             inbox: Vec::new(),
