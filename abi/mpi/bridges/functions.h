@@ -94,6 +94,7 @@ int PMPI_Igather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int
 int PMPI_Igatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int,
 		  MPI_Comm, MPI_Request *);
 int PMPI_Improbe(int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *);
+int PMPI_Imrecv(void *, int, MPI_Datatype, MPI_Message *, MPI_Request *);
 int PMPI_Ineighbor_allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
 			     MPI_Request *);
 int PMPI_Ineighbor_allgatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype,

@@ -37,7 +37,7 @@ static int packet_send(void *context, int to, void *packet, size_t bytes, void *
 	return code;
 }
 
-static int packet_sent(void *context, void **pending, int *done)
+static int packet_ended(void *context, void **pending, int *done)
 {
 	MPI_Request *request = *pending;
 	int code = PMPI_Test(request, done, MPI_STATUS_IGNORE);
@@ -72,15 +72,31 @@ static int packet_receive(void *context, int *from, size_t *bytes, void **messag
 	return MPI_SUCCESS;
 }
 
+/*
+ * A packet of up to WHOLE_BYTES arrives together with its header, so it is only copied. A longer one may
+ * still be on its way, or wait at its sender for this call.
+ */
 static int packet_take(void *context, void **message, void *packet, size_t bytes)
 {
+	enum { WHOLE_BYTES = 1024 };
 	MPI_Message *matched = *message;
-	int code = PMPI_Mrecv(packet, (int)bytes, MPI_BYTE, matched, MPI_STATUS_IGNORE);
+	MPI_Request *request = NULL;
+	int code = MPI_SUCCESS, done;
 
-	(void)context;
-	free(matched);
 	*message = NULL;
-	return code;
+	if (bytes <= WHOLE_BYTES) {
+		code = PMPI_Mrecv(packet, (int)bytes, MPI_BYTE, matched, MPI_STATUS_IGNORE);
+	} else {
+		request = malloc(sizeof *request);
+		code = request ? PMPI_Imrecv(packet, (int)bytes, MPI_BYTE, matched, request) : MPI_ERR_NO_MEM;
+	}
+	free(matched);
+	if (code || !request) {
+		free(request);
+		return code;
+	}
+	*message = request;
+	return packet_ended(context, message, &done);
 }
 
 static int comm_freed(MPI_Comm comm, int key, void *value, void *extra)
@@ -233,6 +249,18 @@ static int all_serve(MPI_Comm comm, bool *serve)
 	return code;
 }
 
+/* Counts the members on this host. Collective. */
+static int count_here(MPI_Comm comm, int *here)
+{
+	MPI_Comm together;
+	int code = PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together);
+
+	if (code)
+		return code;
+	PMPI_Comm_size(together, here);
+	return PMPI_Comm_free(&together);
+}
+
 static int job_make(MPI_Comm comm, struct job **made)
 {
 	struct job *job = calloc(1, sizeof *job);
@@ -278,14 +306,17 @@ static int job_make(MPI_Comm comm, struct job **made)
 		unisono_mpi_messages messages = {
 			.context = job,
 			.send = packet_send,
-			.sent = packet_sent,
+			.ended = packet_ended,
 			.receive = packet_receive,
 			.take = packet_take,
 		};
 
 		unisono_mpi_watch *watch = NULL;
+		int here = 1;
 
 		code = PMPI_Comm_dup(comm, &job->messages);
+		if (!code)
+			code = count_here(comm, &here);
 		if (!code)
 			code = all_serve(comm, &job->waits_serve);
 		if (!code)
@@ -296,7 +327,7 @@ static int job_make(MPI_Comm comm, struct job **made)
 			free(job);
 			return code;
 		}
-		status = unisono_mpi_job_messages(job->rank, job->size, &messages, watch, &job->core);
+		status = unisono_mpi_job_messages(job->rank, job->size, here, &messages, watch, &job->core);
 		if (!status && agent_disabled())
 			unisono_mpi_job_without_agent(job->core);
 	}

@@ -100,14 +100,16 @@ typedef struct unisono_mpi_messages {
         // The first argument of each function.
         void *context;
         // Begins to send a packet and stores the operation in `*pending`. The packet's memory stays valid until
-        // `sent` reports that the packet was sent.
+        // `ended` reports that the operation has ended.
         int (*send)(void *context, int to, void *packet, size_t bytes, void **pending);
-        // Sets `*done` to 1 if the packet was sent, else to 0.
-        int (*sent)(void *context, void **pending, int *done);
+        // Sets `*done` to 1 and `*pending` to NULL if an operation of `send` or `take` has ended, else `*done`
+        // to 0.
+        int (*ended)(void *context, void **pending, int *done);
         // Matches a packet that has arrived. Stores its sender, its length, and in `*message` the message for
         // `take`. `*message` is NULL if none has arrived.
         int (*receive)(void *context, int *from, size_t *bytes, void **message);
-        // Receives the packet that `receive` matched.
+        // Receives the packet that `receive` matched. Sets `*message` to NULL if the packet is there as a whole,
+        // else to an operation; the packet's memory then stays valid until `ended` reports that it has ended.
         int (*take)(void *context, void **message, void *packet, size_t bytes);
 } unisono_mpi_messages;
 
@@ -128,10 +130,11 @@ unisono_status unisono_mpi_job_shared(int rank,
                                       unisono_mpi_progress progress,
                                       unisono_job **job);
 
-// Makes a job whose ranks communicate by the host MPI's messages. The callbacks stay valid as long as the
-// job, which takes over `watch`; NULL for none. Collective.
+// Makes a job whose ranks communicate by the host MPI's messages; `here` of them are on this host. The
+// callbacks stay valid as long as the job, which takes over `watch`; NULL for none. Collective.
 unisono_status unisono_mpi_job_messages(int rank,
                                         int size,
+                                        int here,
                                         const struct unisono_mpi_messages *callbacks,
                                         struct unisono_mpi_watch *watch,
                                         unisono_job **job);

@@ -132,12 +132,13 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
     })
 }
 
-/// Makes a job whose ranks communicate by the host MPI's messages. The callbacks stay valid as long as the
-/// job, which takes over `watch`; NULL for none. Collective.
+/// Makes a job whose ranks communicate by the host MPI's messages; `here` of them are on this host. The
+/// callbacks stay valid as long as the job, which takes over `watch`; NULL for none. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_messages(
     rank: c_int,
     size: c_int,
+    here: c_int,
     callbacks: *const Callbacks,
     watch: *mut WatchHandle,
     job: *mut *mut JobHandle,
@@ -149,7 +150,8 @@ pub unsafe extern "C" fn unisono_mpi_job_messages(
         let place = membership(rank, size, Key::from_bytes([0; 16]))?;
         // SAFETY: the shim passes a handle that `unisono_mpi_watch_new` made, and uses it no more.
         let watch = (!watch.is_null()).then(|| unsafe { Box::from_raw(watch) });
-        let messages = HostMessages::new(place.rank, place.size, callbacks, watch);
+        let here = usize::try_from(here).unwrap_or(place.size);
+        let messages = HostMessages::new(place.rank, place.size, here, callbacks, watch);
         // SAFETY: the shim passes room for the handle.
         unsafe { job::write_handle(job, Job::over(messages)) }
     })

@@ -154,3 +154,43 @@ fn a_window_is_freed_after_the_epochs_that_asked_for_nothing() {
 fn a_flush_after_a_local_flush_waits_for_operations_that_wait_for_their_lock() {
     waits_behind(CompletedBy::Flush);
 }
+
+static LONG: [u64; 20_000] = [7; 20_000];
+
+/// Rank 2 puts long data to rank 0, whose lock rank 1 holds until it has put there, too.
+fn put_behind(mut job: Job, meet: &Barrier) -> Result<(), Error> {
+    let me = job.rank().0;
+    let mut window = job.allocate(8 * LONG.len() as u64, spec())?;
+    job.barrier()?;
+    match me {
+        1 => {
+            window.lock(Rank(0), Lock::Exclusive, Assert::NONE)?;
+            window.hold(Rank(0))?;
+            meet.wait();
+            thread::sleep(std::time::Duration::from_millis(10));
+            window.put(&[1_u64], Rank(0), 0)?;
+            window.unlock(Rank(0))?;
+        }
+        2 => {
+            meet.wait();
+            window.lock(Rank(0), Lock::Exclusive, Assert::NONE)?;
+            window.put_static(&LONG, Rank(0), 0)?;
+            window.unlock(Rank(0))?;
+        }
+        _ => {}
+    }
+    job.barrier()?;
+    let mut seen = vec![0_u64; LONG.len()];
+    window.lock(Rank(0), Lock::Shared, Assert::NONE)?;
+    window.get_now(&mut seen[..], Rank(0), 0)?;
+    window.unlock(Rank(0))?;
+    assert!(seen == LONG);
+    window.free()?;
+    job.finalize()
+}
+
+#[test]
+fn long_data_that_travels_with_its_lock_request_waits_for_the_lock() {
+    let meet = Barrier::new(2);
+    on_all_wires(3, |job| put_behind(job, &meet));
+}

@@ -272,6 +272,39 @@ fn one_short_operation_is_one_message_with_its_lock_and_one_answer() {
 }
 
 #[test]
+fn an_operation_on_one_element_travels_with_its_lock_and_its_old_value_is_the_only_answer() {
+    static ONE: u64 = 1;
+    let target = (Rank(1), 0);
+    let fetch = |window: &mut Window| {
+        let before = Box::leak(Box::new(0_u64));
+        let (source, result) = ((&raw const ONE).cast(), (&raw mut *before).cast());
+        // SAFETY: the source and the result are never freed.
+        unsafe { window.raw_fetch_and_op(source, result, Element::U64, target, Operation::Sum) }
+    };
+    let swap = |window: &mut Window| {
+        let before = Box::leak(Box::new(0_u64));
+        let (source, result) = ((&raw const ONE).cast(), (&raw mut *before).cast());
+        // SAFETY: the source and the result are never freed.
+        unsafe { window.raw_compare_and_swap(source, source, result, Element::U64, target) }
+    };
+    let marks = PacketFlags::LOCK_EXCLUSIVE.with(PacketFlags::LAST).with(PacketFlags::UNLOCK);
+    let [zero, one] = passive(deferred(), Lock::Exclusive, fetch);
+    assert_eq!((kinds(&zero), zero[0].flags), (vec![PacketKind::GetAccumulate], marks));
+    assert_eq!(kinds(&one), [PacketKind::Data]);
+    let [zero, one] = passive(deferred(), Lock::Exclusive, swap);
+    assert_eq!((kinds(&zero), zero[0].flags), (vec![PacketKind::CompareAndSwap], marks));
+    assert_eq!(kinds(&one), [PacketKind::Data]);
+}
+
+#[test]
+fn one_long_operation_is_one_message_with_its_lock_and_one_answer() {
+    for lock in [Lock::Shared, Lock::Exclusive] {
+        let [zero, one] = passive(deferred(), lock, |window| window.put_static(&LONG, Rank(1), 0));
+        assert_eq!((kinds(&zero), kinds(&one)), (vec![PacketKind::Put], vec![PacketKind::Complete]));
+    }
+}
+
+#[test]
 fn several_short_operations_are_one_message_with_their_lock_and_one_answer() {
     let puts = |window: &mut Window| (0..2).try_for_each(|place| window.put(&[1_u64], Rank(1), place));
     let mixed = |window: &mut Window| {
@@ -301,7 +334,7 @@ fn several_short_operations_are_one_message_with_their_lock_and_one_answer() {
     }
 }
 
-/// More than travels with a lock request.
+/// More than shares a packet with other operations.
 static LONG: [u64; 4096] = [7; 4096];
 
 #[test]
@@ -360,12 +393,17 @@ fn the_end_of_lock_all_sends_to_all_targets_before_it_waits_for_any() {
             window.lock_all(Assert::NONE)?;
             window.put(&[1_u64], Rank(1), 0)?;
             window.put_static(&LONG, Rank(2), 0)?;
+            window.put(&[1_u64], Rank(2), 0)?;
             window.unlock_all()?;
         }
         Ok(())
     });
-    assert_eq!(kinds(&sent[0]), [PacketKind::LockRequest, PacketKind::Put, PacketKind::Put]);
-    assert_eq!([sent[0][0].to, sent[0][1].to, sent[0][2].to], [Rank(2), Rank(1), Rank(2)]);
+    assert_eq!(
+        kinds(&sent[0]),
+        [PacketKind::LockRequest, PacketKind::Put, PacketKind::Put, PacketKind::Put]
+    );
+    let targets: Vec<Rank> = sent[0].iter().map(|sent| sent.to).collect();
+    assert_eq!(targets, [Rank(2), Rank(1), Rank(2), Rank(2)]);
     assert_eq!(kinds(&sent[1]), [PacketKind::Complete]);
     assert_eq!(kinds(&sent[2]), [PacketKind::LockGranted, PacketKind::Complete]);
 }

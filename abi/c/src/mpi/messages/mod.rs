@@ -1,15 +1,19 @@
 //! A transport over the host MPI's own messages, for ranks on other hosts.
 //!
 //! It is a [`Transport`] made of four callbacks of the shim: `MPI_Isend`, `MPI_Test`, `MPI_Improbe` and
-//! `MPI_Mrecv`, on a private communicator, so that no packet meets a message of the program.
+//! `MPI_Imrecv`, on a private communicator, so that no packet meets a message of the program.
 //!
 //! The idea: users of clusters already run an MPI that reaches all their hosts. Its messages are ordered and
 //! reliable, and the engine needs no other property. MPI offers no way to sleep until a message arrives, so a
-//! waiting rank polls with growing pauses: a short wait ends at once, and a long wait costs little.
+//! waiting rank polls with growing pauses: a short wait ends at once, and a long wait costs little. Long
+//! packets that have arrived are received at the same time. Where the host MPI sends them by a rendezvous,
+//! its answers to their senders then go out together, and not each behind this rank's own data.
 //!
-//! Cost: one message for each packet, copied once at each end. After a quiet time a packet may be noticed up
-//! to [`MAX_POLL_DELAY`] late. When not to use it: on one host, where memory is shared. Messages do not show
-//! that a rank is gone; a [`WatchHandle`] does.
+//! Cost: one message for each packet, copied once at each end. A poll in vain takes more than a microsecond
+//! where the host MPI asks the kernel for messages (MPICH over UCX's TCP), so the engine gets the packet that
+//! ended a wait without another poll. After a quiet time a packet may be noticed up to [`MAX_POLL_DELAY`]
+//! late. When not to use it: on one host, where memory is shared. Messages do not show that a rank is gone; a
+//! [`WatchHandle`] does.
 
 pub mod watch;
 
@@ -23,8 +27,12 @@ use unisono_rma::wire::{Gone, Transport};
 use unisono_rma::{Error, Rank};
 use watch::WatchHandle;
 
-/// Number of polls before the first pause. They take about as long as a message between idle hosts.
+/// The minimum number of polls before the first pause. They take as long as a message between idle hosts.
 const POLLS: u32 = 200;
+/// The minimum time before the first pause, if each rank of this host has a processor. It is longer than a
+/// pause with the kernel's timer slack (50 us) and a wake-up: otherwise two ranks that wait for each other
+/// can go on to find each other asleep. The shim's waits that serve windows poll as long (host_ranks.c).
+const AWAKE: Duration = Duration::from_micros(500);
 const FIRST_POLL_DELAY: Duration = Duration::from_micros(5);
 const MAX_POLL_DELAY: Duration = Duration::from_micros(200);
 /// Larger messages are sent by a rendezvous in most MPIs; several packets in flight are faster than one long
@@ -38,7 +46,7 @@ pub struct Callbacks {
     /// The first argument of each function.
     pub context: *mut c_void,
     /// Begins to send a packet and stores the operation in `*pending`. The packet's memory stays valid until
-    /// `sent` reports that the packet was sent.
+    /// `ended` reports that the operation has ended.
     pub send: unsafe extern "C" fn(
         context: *mut c_void,
         to: c_int,
@@ -46,8 +54,9 @@ pub struct Callbacks {
         bytes: usize,
         pending: *mut *mut c_void,
     ) -> c_int,
-    /// Sets `*done` to 1 if the packet was sent, else to 0.
-    pub sent:
+    /// Sets `*done` to 1 and `*pending` to NULL if an operation of `send` or `take` has ended, else `*done`
+    /// to 0.
+    pub ended:
         unsafe extern "C" fn(context: *mut c_void, pending: *mut *mut c_void, done: *mut c_int) -> c_int,
     /// Matches a packet that has arrived. Stores its sender, its length, and in `*message` the message for
     /// `take`. `*message` is NULL if none has arrived.
@@ -57,7 +66,8 @@ pub struct Callbacks {
         bytes: *mut usize,
         message: *mut *mut c_void,
     ) -> c_int,
-    /// Receives the packet that `receive` matched.
+    /// Receives the packet that `receive` matched. Sets `*message` to NULL if the packet is there as a whole,
+    /// else to an operation; the packet's memory then stays valid until `ended` reports that it has ended.
     pub take: unsafe extern "C" fn(
         context: *mut c_void,
         message: *mut *mut c_void,
@@ -73,14 +83,31 @@ struct UnsentPacket {
     pending: *mut c_void,
 }
 
+/// A packet that the host MPI has matched.
+#[derive(Debug)]
+struct MatchedPacket {
+    from: Rank,
+    /// Must not be freed before `pending` is null.
+    bytes: Vec<u8>,
+    /// The operation that receives the packet; null if the packet is there as a whole.
+    pending: *mut c_void,
+    /// Whether the engine does not get it, because its sender was gone or was refused.
+    is_refused: bool,
+}
+
 /// A rank's end of the transport.
 #[derive(Debug)]
 pub(crate) struct HostMessages {
     rank: Rank,
     size: usize,
     callbacks: Callbacks,
+    /// The minimum time of polling before the first pause of a wait.
+    awake: Duration,
     outgoing: VecDeque<UnsentPacket>,
-    arrived: VecDeque<(Rank, Vec<u8>)>,
+    /// In the order in which the host MPI matched them.
+    matched: VecDeque<MatchedPacket>,
+    /// Whether a wait has found a packet since the engine was last told that there is none.
+    has_waited: bool,
     gone: Vec<Gone>,
     /// `None`: the hosts cannot connect, and the host MPI alone notices ranks that are gone.
     watch: Option<Box<WatchHandle>>,
@@ -95,18 +122,23 @@ pub(crate) struct HostMessages {
 unsafe impl Send for HostMessages {}
 
 impl HostMessages {
+    /// Creates the end of a rank; `here` members of the job are on this host, itself included.
     pub(crate) fn new(
         rank: Rank,
         size: usize,
+        here: usize,
         callbacks: Callbacks,
         watch: Option<Box<WatchHandle>>,
     ) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             rank,
             size,
             callbacks,
+            awake: if here <= processors { AWAKE } else { Duration::ZERO },
             outgoing: VecDeque::new(),
-            arrived: VecDeque::new(),
+            matched: VecDeque::new(),
+            has_waited: false,
             gone: Vec::new(),
             watch,
             left: vec![false; size],
@@ -114,33 +146,69 @@ impl HostMessages {
         }
     }
 
-    /// Receives all packets that have arrived; returns whether there was one.
-    fn receive_arrived(&mut self) -> Result<bool, Error> {
-        let mut any = false;
-        loop {
-            let (mut from, mut bytes, mut message) = (0, 0, ptr::null_mut());
-            let Callbacks { context, receive, take, .. } = self.callbacks;
-            // SAFETY: a function of the shim with its own context, and room for its results.
-            let code = unsafe { receive(context, &raw mut from, &raw mut bytes, &raw mut message) };
-            check("MPI_Improbe", code)?;
-            if message.is_null() {
-                return Ok(any);
-            }
-            let mut packet = vec![0; bytes];
-            // SAFETY: the message that was just matched, and memory of its size.
-            let code = unsafe { take(context, &raw mut message, packet.as_mut_ptr().cast(), bytes) };
-            check("MPI_Mrecv", code)?;
-            any = true;
-            let Ok(from) = u32::try_from(from) else { continue };
+    /// Begins to receive the next packet that has arrived; returns whether there was one.
+    fn match_next(&mut self) -> Result<bool, Error> {
+        let (mut from, mut bytes, mut message) = (0, 0, ptr::null_mut());
+        let Callbacks { context, receive, take, .. } = self.callbacks;
+        // SAFETY: a function of the shim with its own context, and room for its results.
+        let code = unsafe { receive(context, &raw mut from, &raw mut bytes, &raw mut message) };
+        check("MPI_Improbe", code)?;
+        if message.is_null() {
+            return Ok(false);
+        }
+        let mut packet = vec![0_u8; bytes];
+        // SAFETY: the message that was just matched, and memory of its size, which `matched` keeps until the
+        // host MPI has filled it.
+        let code = unsafe { take(context, &raw mut message, packet.as_mut_ptr().cast(), bytes) };
+        check("MPI_Imrecv", code)?;
+        // the engine ignores packets of ranks that do not exist
+        let from = Rank(u32::try_from(from).unwrap_or(u32::MAX));
+        let is_refused = self.is_gone(from);
+        if message.is_null() {
+            // notices and goodbyes are short, so they are there as a whole
             if let Some(gone) = decode_notice(&packet) {
                 self.record_gone(gone);
-                continue;
+                return Ok(true);
             }
-            if let Some(left) = self.left.get_mut(from as usize) {
+            if let Some(left) = self.left.get_mut(from.index()) {
                 *left |= packet.first() == Some(&(PacketKind::Goodbye as u8));
             }
-            if !self.is_gone(Rank(from)) {
-                self.arrived.push_back((Rank(from), packet));
+        }
+        self.matched.push_back(MatchedPacket { from, bytes: packet, pending: message, is_refused });
+        Ok(true)
+    }
+
+    /// Notes which packets have arrived as a whole.
+    fn test_matched(&mut self) -> Result<(), Error> {
+        let Callbacks { context, ended, .. } = self.callbacks;
+        for packet in self.matched.iter_mut().filter(|packet| !packet.pending.is_null()) {
+            let mut done = 0;
+            // SAFETY: a function of the shim with its own context, and an operation that the shim began.
+            let code = unsafe { ended(context, &raw mut packet.pending, &raw mut done) };
+            check("MPI_Test", code)?;
+        }
+        self.matched.retain(|packet| !(packet.is_refused && packet.pending.is_null()));
+        Ok(())
+    }
+
+    /// Returns the position of the first packet that is there as a whole, behind no other of its sender.
+    fn next_whole(&self) -> Option<usize> {
+        let is_behind =
+            |index: usize, from: Rank| self.matched.iter().take(index).any(|earlier| earlier.from == from);
+        self.matched.iter().enumerate().position(|(index, packet)| {
+            packet.pending.is_null() && !packet.is_refused && !is_behind(index, packet.from)
+        })
+    }
+
+    /// Begins to receive packets until one is there for the engine; returns whether there is one.
+    fn find_whole(&mut self) -> Result<bool, Error> {
+        loop {
+            self.test_matched()?;
+            if self.next_whole().is_some() {
+                return Ok(true);
+            }
+            if !self.match_next()? {
+                return Ok(false);
             }
         }
     }
@@ -197,13 +265,13 @@ impl HostMessages {
 
     /// Drops the packets that the host MPI has sent; returns whether none remains.
     fn drop_sent(&mut self) -> Result<bool, Error> {
-        let Callbacks { context, sent, .. } = self.callbacks;
+        let Callbacks { context, ended, .. } = self.callbacks;
         let mut kept = VecDeque::with_capacity(self.outgoing.len());
         let mut failure = None;
         for mut packet in self.outgoing.drain(..) {
             let mut done = 0;
             // SAFETY: a function of the shim with its own context, and a request that the shim made.
-            let code = unsafe { sent(context, &raw mut packet.pending, &raw mut done) };
+            let code = unsafe { ended(context, &raw mut packet.pending, &raw mut done) };
             match check("MPI_Test", code) {
                 Err(error) => failure = Some(error),
                 Ok(()) if done == 0 => kept.push_back(packet),
@@ -268,12 +336,13 @@ impl Transport for HostMessages {
     }
 
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
-        if self.arrived.is_empty() && !self.receive_arrived()? {
+        if self.next_whole().is_none() && (std::mem::take(&mut self.has_waited) || !self.find_whole()?) {
             self.poll()?;
         }
-        Ok(self.arrived.pop_front().map(|(from, bytes)| {
-            *packet = bytes;
-            from
+        let next = self.next_whole().and_then(|index| self.matched.remove(index));
+        Ok(next.map(|next| {
+            *packet = next.bytes;
+            next.from
         }))
     }
 
@@ -281,19 +350,24 @@ impl Transport for HostMessages {
         let mut pause = FIRST_POLL_DELAY;
         let mut polls = 0;
         let waiting_to_send = !self.outgoing.is_empty();
-        while self.arrived.is_empty() && !self.receive_arrived()? {
+        let awake_until = clock::now() + self.awake;
+        while !self.find_whole()? {
             if self.drop_sent()? && waiting_to_send || self.poll()? {
-                break;
+                return Ok(());
             }
-            if until.is_some_and(|until| clock::now() >= until) {
-                break;
+            let now = clock::now();
+            if until.is_some_and(|until| now >= until) {
+                return Ok(());
             }
             polls += 1;
-            if polls > POLLS {
+            if polls > POLLS && now >= awake_until {
                 std::thread::sleep(pause.into());
-                pause = (pause * 2).min(MAX_POLL_DELAY);
+                // the host MPI moves long packets only in its calls
+                let is_moving = !(self.matched.is_empty() && self.outgoing.is_empty());
+                pause = if is_moving { FIRST_POLL_DELAY } else { (pause * 2).min(MAX_POLL_DELAY) };
             }
         }
+        self.has_waited = true;
         Ok(())
     }
 
@@ -308,7 +382,11 @@ impl Transport for HostMessages {
     fn refuse(&mut self, peer: Rank, why: &str) {
         if !self.is_gone(peer) {
             self.gone.push(Gone { rank: peer, why: why.to_owned() });
-            self.arrived.retain(|(from, _)| *from != peer);
+            // the host MPI may still write the others
+            self.matched.retain(|packet| packet.from != peer || !packet.pending.is_null());
+            self.matched.iter_mut().filter(|packet| packet.from == peer).for_each(|packet| {
+                packet.is_refused = true;
+            });
         }
     }
 }
@@ -320,6 +398,12 @@ impl HostMessages {
             |rank: usize| rank != self.rank.index() && !self.left[rank] && !self.is_gone(Rank::at(rank));
         self.leaving && (0..self.size).any(comes)
     }
+
+    /// Begins to receive all packets that have arrived.
+    fn match_all(&mut self) -> Result<(), Error> {
+        while self.match_next()? {}
+        self.test_matched()
+    }
 }
 
 /// Waits until the host MPI has read this rank's packets and has delivered the last packets of the other
@@ -330,13 +414,14 @@ impl Drop for HostMessages {
         while clock::now() < deadline {
             let settled = self.drop_sent().unwrap_or(true);
             // an error of the host MPI ends the wait
-            if settled && (!self.expects_goodbyes() || self.receive_arrived().is_err()) {
+            if settled && (!self.expects_goodbyes() || self.match_all().is_err()) {
                 break;
             }
             std::thread::sleep(FIRST_POLL_DELAY.into());
         }
-        // the host MPI may still read the remaining packets, so they are leaked and not freed
+        // the host MPI may still read or write the remaining packets, so they are leaked and not freed
         self.outgoing.drain(..).for_each(std::mem::forget);
+        self.matched.drain(..).filter(|packet| !packet.pending.is_null()).for_each(std::mem::forget);
     }
 }
 

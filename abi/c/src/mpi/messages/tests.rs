@@ -1,5 +1,5 @@
 //! Runs the transport's conformance suite over callbacks that pass messages between threads as an MPI does:
-//! messages are matched in order, and a send completes only some time after it began.
+//! messages are matched in order, and an operation ends only some time after it began.
 
 use super::*;
 use std::sync::{Arc, Mutex};
@@ -11,6 +11,20 @@ type Queue = Mutex<VecDeque<(c_int, Vec<u8>)>>;
 struct End {
     rank: c_int,
     queues: Arc<Vec<Queue>>,
+}
+
+/// An operation that has begun.
+struct PendingOperation {
+    /// The number of questions until it ends.
+    left: usize,
+    /// The data of a receive, and its memory: it is there only at the end.
+    late: Option<(Vec<u8>, *mut u8)>,
+}
+
+impl PendingOperation {
+    fn begin(left: usize, late: Option<(Vec<u8>, *mut u8)>) -> *mut c_void {
+        Box::into_raw(Box::new(Self { left, late })).cast()
+    }
 }
 
 unsafe extern "C" fn send(
@@ -26,23 +40,30 @@ unsafe extern "C" fn send(
     let packet = unsafe { std::slice::from_raw_parts(packet.cast::<u8>(), bytes) };
     end.queues[to as usize].lock().expect("unpoisoned").push_back((end.rank, packet.to_vec()));
     // SAFETY: the transport gives a place for it.
-    unsafe { *pending = Box::into_raw(Box::new(3_u32)).cast() };
+    unsafe { *pending = PendingOperation::begin(3, None) };
     0
 }
 
-unsafe extern "C" fn sent(_context: *mut c_void, pending: *mut *mut c_void, done: *mut c_int) -> c_int {
-    // SAFETY: `send` stored a box's pointer there.
-    let left = unsafe { (*pending).cast::<u32>() };
-    // SAFETY: `send` left a number there, and only this thread has it.
-    let left_now = unsafe { &mut *left };
-    *left_now -= 1;
-    let ended = *left_now == 0;
+unsafe extern "C" fn ended(_context: *mut c_void, pending: *mut *mut c_void, done: *mut c_int) -> c_int {
+    // SAFETY: `send` or `take` stored a box's pointer there.
+    let begun = unsafe { (*pending).cast::<PendingOperation>() };
+    // SAFETY: an operation is there, and only this thread has it.
+    let asked = unsafe { &mut *begun };
+    asked.left -= 1;
+    let has_ended = asked.left == 0;
     // SAFETY: the transport gives a place for it.
-    unsafe { *done = c_int::from(ended) };
-    if ended {
-        // SAFETY: it came from Box::into_raw and is forgotten by the transport now.
-        drop(unsafe { Box::from_raw(left) });
+    unsafe { *done = c_int::from(has_ended) };
+    if !has_ended {
+        return 0;
     }
+    // SAFETY: it came from Box::into_raw and is forgotten by the transport now.
+    let operation = unsafe { Box::from_raw(begun) };
+    if let Some((bytes, packet)) = operation.late {
+        // SAFETY: the transport keeps memory of the message's size until now.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), packet, bytes.len()) };
+    }
+    // SAFETY: the transport gives the place of the operation.
+    unsafe { *pending = ptr::null_mut() };
     0
 }
 
@@ -76,25 +97,36 @@ unsafe extern "C" fn take(
     let matched = unsafe { (*message).cast::<Vec<u8>>() };
     // SAFETY: it came from Box::into_raw and is forgotten by the transport now.
     let matched = unsafe { Box::from_raw(matched) };
-    // SAFETY: the transport gives memory of the message's size.
-    let into = unsafe { std::slice::from_raw_parts_mut(packet.cast::<u8>(), bytes) };
-    into.copy_from_slice(&matched);
+    assert_eq!(matched.len(), bytes);
+    // of two long packets the later may be there first
+    let questions = if bytes > WHOLE_BYTES { 1 + bytes % 5 } else { 1 };
+    let mut pending = PendingOperation::begin(questions, Some((*matched, packet.cast())));
+    let mut done = 0;
+    if bytes <= WHOLE_BYTES {
+        // SAFETY: the operation has just begun.
+        unsafe { ended(ptr::null_mut(), &raw mut pending, &raw mut done) };
+    }
+    // SAFETY: the transport gives a place for it.
+    unsafe { *message = pending };
     0
 }
+
+/// A longer packet ends some time after it was matched.
+const WHOLE_BYTES: usize = 1024;
 
 /// The callbacks of each rank of a simulated MPI.
 fn callbacks(size: usize) -> Vec<Callbacks> {
     let queues: Arc<Vec<Queue>> = Arc::new((0..size).map(|_| Queue::default()).collect());
     let end = |rank: usize| {
         let context = Box::new(End { rank: rank as c_int, queues: Arc::clone(&queues) });
-        Callbacks { context: Box::into_raw(context).cast(), send, sent, receive, take }
+        Callbacks { context: Box::into_raw(context).cast(), send, ended, receive, take }
     };
     (0..size).map(end).collect()
 }
 
 fn ends(size: usize) -> conformance::Transports {
     let end = |(rank, callbacks)| {
-        Box::new(HostMessages::new(Rank::at(rank), size, callbacks, None)) as Box<dyn Transport>
+        Box::new(HostMessages::new(Rank::at(rank), size, 1, callbacks, None)) as Box<dyn Transport>
     };
     callbacks(size).into_iter().enumerate().map(end).collect()
 }
@@ -133,7 +165,9 @@ fn watched_ends(size: usize) -> Vec<HostMessages> {
     });
     let callbacks = callbacks(size);
     let parts = watches.into_iter().zip(callbacks).enumerate();
-    parts.map(|(rank, (watch, calls))| HostMessages::new(Rank::at(rank), size, calls, Some(watch))).collect()
+    parts
+        .map(|(rank, (watch, calls))| HostMessages::new(Rank::at(rank), size, 1, calls, Some(watch)))
+        .collect()
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Tests with packets of a peer that break the protocol. They must neither change other members' answers nor
 //! fill this member's memory.
 
-use super::issue::MAX_CARRIED;
-use super::passive::MAX_UNASKED_REQUESTS;
-use super::port::AwaitedAnswer;
+use super::passive::{MAX_UNASKED_BYTES, MAX_UNASKED_REQUESTS};
+use super::port::{AwaitedAnswer, LockRequest};
 use super::serve::NO_MEMORY;
 use super::{EngineState, Memory, MessageEngine, WindowPort};
 use crate::memory::op::Back;
@@ -166,6 +165,16 @@ fn what_waits_for_a_lock_is_bounded() {
     assert_eq!(core.port(1).lock_queue.len(), MAX_UNASKED_REQUESTS + 1);
 
     let (shared, mut others) = member();
-    send(&mut others[0], &request, &[0; MAX_CARRIED + 1]);
+    let longest = shared.core().max_carried();
+    send(&mut others[1], &Header { extra: 2, ..Header::new(PacketKind::LockRequest, 1) }, &[]);
+    assert_eq!(cut_off(&mut shared.core()), None);
+    while cut_off(&mut shared.core()).is_none() {
+        send(&mut others[0], &request, &vec![0; longest]);
+    }
+    let kept: usize = shared.core().port(1).lock_queue.iter().map(LockRequest::payload_bytes).sum();
+    assert!(kept <= MAX_UNASKED_BYTES + longest, "{kept} bytes are kept");
+
+    let (shared, mut others) = member();
+    send(&mut others[0], &request, &vec![0; longest + 1]);
     assert_eq!(cut_off(&mut shared.core()), Some(Rank(1)));
 }

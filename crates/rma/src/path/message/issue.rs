@@ -25,10 +25,15 @@ pub(crate) const SHORT: u64 = 1024;
 /// meanwhile. Chosen, not measured.
 const FULL_BATCH: usize = 16 << 10;
 
-/// The longest payload (bytes) that travels with a lock request. The target keeps it until it can grant the
-/// lock, so it costs the target memory for each origin that waits; longer data waits at its origin for the
-/// grant, whose round trip is then short beside the data. Chosen, not measured.
-pub(super) const MAX_CARRIED: usize = 16 << 10;
+/// The longest payload (bytes) that travels with a lock request in a small job. Longer data waits at its
+/// origin for the grant. If both ranks send to each other, the grant queues behind the target's own data, so
+/// its round trip may take as long as the data of a packet. Chosen, not measured.
+pub(super) const MAX_CARRIED: usize = 256 << 10;
+/// The longest payload (bytes) that travels with a lock request in any job. Chosen, not measured.
+pub(super) const MIN_CARRIED: usize = 16 << 10;
+/// The memory (bytes) of a target for one such payload of each origin, because the target keeps a payload
+/// until it can grant the lock. Chosen, not measured.
+const CARRIED_OF_ALL: usize = 16 << 20;
 
 /// Returns the length (bytes) of an operation's payload in its packet.
 fn payload_bytes(op: &Op) -> usize {
@@ -40,7 +45,7 @@ fn payload_bytes(op: &Op) -> usize {
 }
 
 /// Returns the room (bytes) that an operation takes in a batch.
-fn room_in_batch(op: &Op) -> usize {
+pub(super) fn room_in_batch(op: &Op) -> usize {
     (HEADER + payload_bytes(op)).next_multiple_of(8)
 }
 
@@ -87,12 +92,17 @@ impl EngineState {
         Ok(())
     }
 
+    /// Returns the longest payload (bytes) that travels with a lock request; the same at all members.
+    pub(super) fn max_carried(&self) -> usize {
+        (CARRIED_OF_ALL / self.size.max(1)).clamp(MIN_CARRIED, MAX_CARRIED)
+    }
+
     /// Whether the operations in the queue fit into one packet with the request of their lock.
     pub(super) fn fits_request(&self, window: u32, target: Rank) -> bool {
         let Some(port) = self.ports.get(&window) else { return false };
         let ops = &port.peers[target.index()].queue[..];
         let piece = self.transport.max_payload() & !15;
-        let limit = piece.min(MAX_CARRIED);
+        let limit = piece.min(self.max_carried());
         // the target may forget a layout while the packet waits for the lock
         ops.iter().all(|op| op.layout.is_contiguous())
             && match ops {

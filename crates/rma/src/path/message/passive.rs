@@ -30,6 +30,7 @@
 //! Cost: 2 messages for operations that travel with the request; for others 2 messages, the messages of
 //! the operations, and 1 more without a get. Reference: the paper, sections 4.3 and 6.
 
+use super::issue::{MAX_CARRIED, MIN_CARRIED, room_in_batch};
 use super::port::{Grant, LockRequest, LockRequester};
 use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
@@ -37,9 +38,11 @@ use crate::model::{Completion, Error, Lock, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
 /// The number of lock requests with operations that an origin sends to a target without asking for an
-/// acknowledgement. It bounds the memory of a target whose lock is held; one round trip in 32 epochs costs
-/// little. Chosen, not measured.
+/// acknowledgement; one with long operations counts once for each [`MIN_CARRIED`]. It bounds the memory of a
+/// target whose lock is held; one round trip in 32 epochs costs little. Chosen, not measured.
 pub(super) const MAX_UNASKED_REQUESTS: usize = 32;
+/// The data (bytes) of these requests: a long one may be the last.
+pub(super) const MAX_UNASKED_BYTES: usize = MAX_UNASKED_REQUESTS * MIN_CARRIED + MAX_CARRIED;
 
 /// What shows the origin that the operations of a queue are complete at the target.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -443,7 +446,10 @@ impl EngineState {
         let queue = std::mem::take(&mut peer.queue);
         let end = match after {
             LockAfter::Released => {
-                peer.unasked_requests += usize::from(proof == CompletionProof::Missing);
+                if proof == CompletionProof::Missing {
+                    let bytes: usize = queue.iter().map(room_in_batch).sum();
+                    peer.unasked_requests += bytes.div_ceil(MIN_CARRIED);
+                }
                 PacketFlags::LAST.with(PacketFlags::UNLOCK)
             }
             LockAfter::Held => {

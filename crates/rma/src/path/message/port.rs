@@ -63,6 +63,11 @@ impl LockRequest {
         Self { rank, lock, operations: None, acknowledge: None }
     }
 
+    /// Returns the length (bytes) of the operations' packet, without its header.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.operations.as_ref().map_or(0, |(_, payload)| payload.len())
+    }
+
     /// Whether the target releases the lock after the operations.
     pub(crate) fn releases(&self) -> bool {
         self.operations.as_ref().is_some_and(|(header, _)| header.flags.has(PacketFlags::UNLOCK))
@@ -119,7 +124,7 @@ pub(crate) struct TargetState {
     /// Whether a packet was sent since the last acknowledgement was requested.
     pub(crate) unacknowledged: bool,
     /// The number of epochs, since the last flush, whose operations travelled with their lock request and
-    /// asked for no acknowledgement.
+    /// asked for no acknowledgement. Long operations count more than once (`passive.rs`).
     pub(crate) unasked_requests: usize,
     /// Whether an unlock without operations was sent that asked for no acknowledgement. It has to arrive
     /// before the window is freed.

@@ -1,8 +1,7 @@
 //! The effect of a packet at its receiver. Every number in the packet is checked before it is used. An
 //! invalid packet is refused with a reason, and its sender is cut off.
 
-use super::issue::MAX_CARRIED;
-use super::passive::MAX_UNASKED_REQUESTS;
+use super::passive::{MAX_UNASKED_BYTES, MAX_UNASKED_REQUESTS};
 use super::port::{LockRequest, LockRequester, WindowPort};
 use super::{EngineState, Memory};
 use crate::memory::combine::{combine, compare_and_swap};
@@ -58,6 +57,7 @@ impl EngineState {
                     2 => Lock::Exclusive,
                     _ => return Err("no such lock".to_owned()),
                 };
+                self.check_lock_request(header.window, from)?;
                 self.handle_lock_request(&header, LockRequest::alone(from, lock))?;
             }
             PacketKind::LockGranted => {
@@ -95,47 +95,47 @@ impl EngineState {
             self.perform(from, &header, payload)?;
             return self.finished(from, &header);
         };
-        if payload.len() > MAX_CARRIED {
+        if payload.len() > self.max_carried() {
             return Err("a lock request with more data than it may carry".to_owned());
         }
         let acknowledge = header.flags.has(PacketFlags::ACKNOWLEDGE).then_some(header.tag);
+        self.check_lock_request(header.window, from)?;
+        let port = self.port(header.window);
+        if port.lock_queue.is_empty() && port.try_lock(from, lock) {
+            // the payload need not be kept
+            return self.perform_granted(from, &header, payload, acknowledge);
+        }
         let operations = Some((header, payload.to_vec()));
         self.handle_lock_request(&header, LockRequest { rank: from, lock, operations, acknowledge })
+    }
+
+    /// Fails for a request of a rank that has the lock, and for one that is more than an origin may have
+    /// waiting.
+    fn check_lock_request(&mut self, window: u32, rank: Rank) -> ServedResult {
+        let port = self.port(window);
+        // An origin that waits for no acknowledgement may end several epochs before the first gets its lock.
+        let waiting = || port.lock_queue.iter().filter(|other| other.rank == rank);
+        let is_second = port.holders.contains(&rank) || !waiting().all(LockRequest::releases);
+        let bytes: usize = waiting().map(LockRequest::payload_bytes).sum();
+        if is_second || waiting().count() > MAX_UNASKED_REQUESTS || bytes > MAX_UNASKED_BYTES {
+            return Err("a second lock".to_owned());
+        }
+        Ok(())
     }
 
     fn handle_lock_request(&mut self, header: &Header, request: LockRequest) -> ServedResult {
         let urgency =
             if header.flags.has(PacketFlags::HOLDER) { LockRequester::Holder } else { LockRequester::Fresh };
-        let port = self.port(header.window);
-        // An origin that waits for no acknowledgement may end several epochs before the first gets its lock.
-        let waiting = port.lock_queue.iter().filter(|other| other.rank == request.rank);
-        let (count, release) =
-            waiting.fold((0, true), |(count, all), other| (count + 1, all && other.releases()));
-        if port.holders.contains(&request.rank) || !release || count > MAX_UNASKED_REQUESTS {
-            return Err("a second lock".to_owned());
-        }
-        port.enqueue(request, urgency);
+        self.port(header.window).enqueue(request, urgency);
         self.grant_locks(header.window)
     }
 
     /// Grants the locks that can be granted now, in the order of requests.
     pub(super) fn grant_locks(&mut self, window: u32) -> ServedResult {
         while let Some(next) = self.port(window).next_granted() {
-            let (to, releases) = (next.rank, next.releases());
+            let to = next.rank;
             if let Some((header, payload)) = next.operations {
-                let performed = self.perform_carried(to, &header, &payload);
-                if releases || performed.is_err() {
-                    self.port(window).release(to);
-                }
-                match (performed, next.acknowledge) {
-                    // The fault is that rank's, not that of the peer whose packet is being served.
-                    (Err(why), _) => self.refuse(to, &why),
-                    (Ok(()), Some(tag)) if releases => {
-                        self.acknowledge(to, &Header { flags: PacketFlags::ACKNOWLEDGE, tag, ..header })?;
-                    }
-                    (Ok(()), _) if releases => {}
-                    (Ok(()), tag) => self.tell_granted(to, window, tag)?,
-                }
+                self.perform_granted(to, &header, &payload, next.acknowledge)?;
             } else if to == self.rank {
                 let port = self.port(window);
                 port.peers[to.index()].grant = super::port::Grant::Granted;
@@ -143,6 +143,31 @@ impl EngineState {
             } else {
                 self.tell_granted(to, window, None)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Does the operations that travelled with a lock request and have got the lock, and answers.
+    fn perform_granted(
+        &mut self,
+        to: Rank,
+        header: &Header,
+        payload: &[u8],
+        acknowledge: Option<u32>,
+    ) -> ServedResult {
+        let releases = header.flags.has(PacketFlags::UNLOCK);
+        let performed = self.perform_carried(to, header, payload);
+        if releases || performed.is_err() {
+            self.port(header.window).release(to);
+        }
+        match (performed, acknowledge) {
+            // The fault is that rank's, not that of the peer whose packet is being served.
+            (Err(why), _) => self.refuse(to, &why),
+            (Ok(()), Some(tag)) if releases => {
+                self.acknowledge(to, &Header { flags: PacketFlags::ACKNOWLEDGE, tag, ..*header })?;
+            }
+            (Ok(()), _) if releases => {}
+            (Ok(()), tag) => self.tell_granted(to, header.window, tag)?,
         }
         Ok(())
     }
