@@ -20,11 +20,17 @@ pub struct EventBody {
     pub(crate) position: u64,
 }
 
+impl Default for EventBody {
+    fn default() -> Self {
+        let (payload, origin) = (EventBytes::default(), MessageOrigin::default());
+        Self { payload, due: NO_DEADLINE, origin, position: 0 }
+    }
+}
+
 impl EventBody {
     /// Makes a body from the external payload if there is one, and otherwise from the bytes behind the head.
     pub(crate) fn new(bytes: &[u8], shared_payload: Option<SharedPayload>) -> Self {
-        let payload = EventBytes::new(bytes, shared_payload);
-        Self { payload, due: NO_DEADLINE, origin: MessageOrigin::default(), position: 0 }
+        Self { payload: EventBytes::new(bytes, shared_payload), ..Self::default() }
     }
 
     #[must_use]

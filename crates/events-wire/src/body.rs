@@ -12,13 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
 /// The payload of an event; clones share the same bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EventBytes(PayloadPlace);
 
 #[derive(Clone, Debug)]
 enum PayloadPlace {
     Heap(HeapBytes),
     Shared(SharedPayload),
+}
+
+impl Default for PayloadPlace {
+    fn default() -> Self {
+        Self::Heap(HeapBytes::default())
+    }
 }
 
 /// The maximum number of spare payloads per thread: twice the number of events that the broker takes from one
@@ -33,8 +39,8 @@ thread_local! {
     static SPARE: RefCell<Vec<Arc<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes in this process's heap; `None` only during the drop.
-#[derive(Clone, Debug)]
+/// Bytes in this process's heap. `None`: there are none, and no memory is kept for them.
+#[derive(Clone, Debug, Default)]
 struct HeapBytes(Option<Arc<[u8]>>);
 
 impl HeapBytes {

@@ -520,10 +520,7 @@ impl Broker {
             head.write(&mut bytes);
         }
         // the last consumer's delivery takes the payload with it, without another reference to its bytes
-        let body = match Arc::try_unwrap(event) {
-            Ok(event) => event.payload,
-            Err(event) => event.payload.clone(),
-        };
+        let body = self.channel.take_payload(event);
         self.tasks.push_back(match route {
             DeliveryRoute::Datagram => Task::Unreliable { client, head: bytes, body },
             DeliveryRoute::Stream | DeliveryRoute::First => {

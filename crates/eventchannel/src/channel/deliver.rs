@@ -140,7 +140,7 @@ impl<P: EventPayload> EventChannel<P> {
         let arrival = self.arrival();
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return false };
         // number 0 stands for no subscription: the channel's own numbers begin at 1
-        let parcel = Parcel { retained, ..Parcel::new(Arc::new(event), SubscriptionId(0)) };
+        let parcel = Parcel { retained, ..Parcel::new(self.spare_events.hold(event), SubscriptionId(0)) };
         receiver.last_event = now;
         receiver.inbox.push(now, arrival, parcel);
         self.place(inbox);

@@ -34,6 +34,7 @@ mod parties;
 mod past;
 mod publish;
 mod receiver;
+mod spare_events;
 mod subscribe;
 
 use crate::admission::AdmissionControl;
@@ -61,6 +62,7 @@ use departures::Departures;
 use leases::{Lease, TimerState};
 use past::ReadingInboxes;
 use receiver::Receiver;
+use spare_events::SpareEvents;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy, Served};
@@ -279,6 +281,7 @@ pub struct EventChannel<P> {
     retired: Vec<Arc<str>>,
     /// The latest time that a caller passed.
     clock: Instant,
+    spare_events: SpareEvents<P>,
     /// A buffer, reused to save an allocation.
     found: Vec<SubscriptionId>,
 }
@@ -326,6 +329,7 @@ impl<P: EventPayload> EventChannel<P> {
             failed_search: None,
             retired: Vec::new(),
             clock: Instant::ZERO,
+            spare_events: SpareEvents::new(),
             found: Vec::new(),
         }
     }

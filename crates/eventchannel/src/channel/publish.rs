@@ -173,7 +173,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
         (state.meter, state.sequence) = (meter, sequence);
         at.published += 1;
-        let event = Arc::new(event);
+        let event = self.spare_events.hold(event);
         if copies > 0 || retention == Retention::Remove {
             let charge = KeptCharge::new(&keeping, event.memory(), self.kept.next_count());
             at.keep(&mut self.kept, &event, (retention, charge));
