@@ -27,7 +27,7 @@ use crate::ids::{SupplierId, TopicId};
 use crate::number_map::NumberMap;
 use crate::oversize::{OversizeAccount, OversizeShare};
 use crate::quality::{Departed, DispatchOrder, SupplierOwner};
-use flow::{AscendingTurns, WaitingFlow, advance_kept};
+use flow::{AscendingTurns, WaitingFlow, WaitingFlows, advance_kept};
 pub use history::InboxCounters;
 use history::InboxHistory;
 pub(crate) use idle::{IdleInboxes, SharedSpecs};
@@ -205,7 +205,7 @@ struct WaitingEvents<P> {
     bytes: usize,
     /// The waiting event that is larger than the inbox's capacity, if any; it waits alone.
     oversize: OversizeShare,
-    flows: NumberMap<(TopicId, SupplierId), WaitingFlow>,
+    flows: WaitingFlows,
     /// The buffer of a flow that has ended, reused to save an allocation.
     spare: AscendingTurns,
     /// The turns of all waiting events, if all leave in order of arrival.
@@ -240,7 +240,7 @@ impl<P: EventPayload> WaitingEvents<P> {
             queue: InboxQueue::new(spec.between),
             oversize: OversizeShare::new(oversize.clone()),
             bytes: 0,
-            flows: NumberMap::default(),
+            flows: WaitingFlows::default(),
             spare: AscendingTurns::default(),
             arrivals: AscendingTurns::default(),
             departing: NumberMap::default(),
@@ -268,7 +268,7 @@ impl<P: EventPayload> WaitingEvents<P> {
     ) -> Instant {
         let ChannelEvent { topic, supplier, .. } = *parcel.event;
         let new_flow = || WaitingFlow { events: 0, ordered: std::mem::take(&mut self.spare) };
-        let flow = self.flows.entry((topic, supplier)).or_insert_with(new_flow);
+        let flow = self.flows.get_or_insert_with((topic, supplier), new_flow);
         flow.events += 1;
         let before = match order {
             DispatchOrder::Arrival => &mut self.arrivals,
@@ -291,11 +291,11 @@ impl<P: EventPayload> WaitingEvents<P> {
         }
         let flow = (parcel.event.topic, parcel.event.supplier);
         self.arrivals.remove(&turn);
-        if let Some(waiting) = self.flows.get_mut(&flow) {
+        if let Some(waiting) = self.flows.get_mut(flow) {
             waiting.events -= 1;
             waiting.ordered.remove(&turn);
             if waiting.events == 0
-                && let Some(emptied) = self.flows.remove(&flow)
+                && let Some(emptied) = self.flows.remove(flow)
             {
                 self.spare = emptied.ordered;
                 if let Some(why) = self.departing.remove(&flow) {
@@ -510,12 +510,12 @@ impl<P: EventPayload> Inbox<P> {
     }
 
     pub(crate) fn holds(&self, topic: TopicId, supplier: SupplierId) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| waiting.flows.contains_key(&(topic, supplier)))
+        self.waiting.as_ref().is_some_and(|waiting| waiting.flows.get((topic, supplier)).is_some())
     }
 
     /// Returns the number of waiting events of a supplier on a topic.
     pub(crate) fn waiting_of(&self, topic: TopicId, supplier: SupplierId) -> usize {
-        let flow = self.waiting.as_ref().and_then(|waiting| waiting.flows.get(&(topic, supplier)));
+        let flow = self.waiting.as_ref().and_then(|waiting| waiting.flows.get((topic, supplier)));
         flow.map_or(0, |flow| flow.events)
     }
 
@@ -523,7 +523,7 @@ impl<P: EventPayload> Inbox<P> {
     /// [`departed`](Self::departed) returns it after them. Returns whether it did so.
     pub(crate) fn departs(&mut self, topic: TopicId, supplier: SupplierId, why: Departed) -> bool {
         let Some(waiting) = &mut self.waiting else { return false };
-        let waits = waiting.flows.contains_key(&(topic, supplier));
+        let waits = waiting.flows.get((topic, supplier)).is_some();
         if waits {
             waiting.departing.insert((topic, supplier), why);
         }
