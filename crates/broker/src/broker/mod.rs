@@ -60,7 +60,7 @@ use tasks::TaskQueue;
 use tenants::TenantNumbers;
 use timeouts::BrokerTimers;
 use unisono_eventchannel::{ConsumerId, EventChannel, NumberMap, SupplierId, TenantId, TopicId, give_back};
-use unisono_events_wire::frame::Frame;
+use unisono_events_wire::frame::{Frame, PublishHead};
 use unisono_events_wire::transport::{SharedPayload, TransportPeer};
 use unisono_fairqueue::{Hierarchy, LinkPace};
 use unisono_linux::clock::{Duration, Instant};
@@ -293,7 +293,7 @@ impl Broker {
         let (is_leased, same_clock) = (connected.lease.is_some(), matches!(peer, TransportPeer::User(_)));
         let is_publication = match protocol {
             ClientProtocol::Mqtt(_) => bytes.first().is_some_and(|first| first >> 4 == 3),
-            ClientProtocol::Frames => bytes.first() == Some(&3),
+            ClientProtocol::Frames => PublishHead::begins(bytes),
         };
         if !is_publication {
             // a request takes about two steps more than an event, and one per 256 bytes to read it
@@ -313,6 +313,17 @@ impl Broker {
         if is_leased {
             self.renew(now, client);
         }
+        if is_publication && greeted {
+            let published = match PublishHead::read(bytes) {
+                Ok((head, payload)) => self.publish(now, client, head, (payload, shared)),
+                Err(bad) => Err(bad.to_string()),
+            };
+            return published.unwrap_or_else(|reason| {
+                self.send_away(now, client, &reason);
+                self.find_changed_audiences();
+                Received::Done
+            });
+        }
         let frame = Frame::read(bytes);
         if let Ok(frame) = &frame {
             self.audit_request(client, frame);
@@ -321,12 +332,6 @@ impl Broker {
             Err(bad) => Err(bad.to_string()),
             Ok(Frame::Hello(greeting)) if !greeted => self.greet(now, client, greeting, same_clock),
             Ok(_) if !greeted => Err("the first frame has to be a greeting".to_owned()),
-            Ok(Frame::Publish { head, payload }) => {
-                match self.publish(now, client, head, (payload, shared)) {
-                    Ok(received) => return received,
-                    Err(reason) => Err(reason),
-                }
-            }
             Ok(Frame::Advertise { number, spec }) => self.advertise(now, client, number, &spec),
             Ok(Frame::Subscribe { number, spec }) => self.subscribe(now, client, number, &spec),
             Ok(Frame::Acknowledge { consumer, delivery }) => self.acknowledge(client, consumer, delivery),

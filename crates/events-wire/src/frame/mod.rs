@@ -244,18 +244,9 @@ impl<'a> Frame<'a> {
             kind::HELLO if reader.array()? == MAGIC => Self::Hello(reader.json()?),
             kind::HELLO => return Err(reader.bad("a greeting of another protocol, or of another version")),
             kind::ADVERTISE => Self::Advertise { number, spec: reader.json()? },
-            kind::PUBLISH if repeated != 0 => return Err(reader.bad("a publication that is repeated")),
             kind::PUBLISH => {
-                let [remaining, answer, at_once, numbered] =
-                    bits(flags).ok_or(reader.bad("unknown flags"))?;
-                let flags = PublishFlags { answer, at_once };
-                let deadline = PublishDeadline::read(remaining, reader.long()?);
-                let token = reader.word()?;
-                let sequence = if numbered { Some(reader.long()?) } else { None };
-                let (key, fields) = reader.key_and_fields()?;
-                let head =
-                    PublishHead { flags, criticality, topic: number, deadline, token, sequence, key, fields };
-                Self::Publish { head, payload: reader.rest() }
+                let (head, payload) = PublishHead::read(bytes)?;
+                return Ok(Self::Publish { head, payload });
             }
             kind::SUBSCRIBE => Self::Subscribe { number, spec: reader.json()? },
             kind::ACKNOWLEDGE => Self::Acknowledge { consumer: number, delivery: reader.long()? },
@@ -477,7 +468,40 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl PublishHead<'_> {
+impl<'a> PublishHead<'a> {
+    /// Returns whether the frame of these bytes is a publication, whatever follows its kind.
+    #[must_use]
+    pub fn begins(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&kind::PUBLISH)
+    }
+
+    /// Reads a publication; returns its head and its payload. [`Frame::read`] does the same, and returns a
+    /// value that has room for all other frames.
+    ///
+    /// # Errors
+    /// The errors of [`Frame::read`], and an error for all other frames.
+    pub fn read(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Bad> {
+        let mut reader = FrameReader::new(bytes);
+        let [kind, flags, criticality, repeated] = reader.array()?;
+        let topic = reader.word()?;
+        if kind != kind::PUBLISH {
+            return Err(reader.bad("no publication"));
+        }
+        if repeated != 0 {
+            return Err(reader.bad("a publication that is repeated"));
+        }
+        let Some([remaining, answer, at_once, numbered]) = bits(flags) else {
+            return Err(reader.bad("unknown flags"));
+        };
+        let flags = PublishFlags { answer, at_once };
+        let deadline = PublishDeadline::read(remaining, reader.long()?);
+        let token = reader.word()?;
+        let sequence = if numbered { Some(reader.long()?) } else { None };
+        let (key, fields) = reader.key_and_fields()?;
+        let head = Self { flags, criticality, topic, deadline, token, sequence, key, fields };
+        Ok((head, reader.rest()))
+    }
+
     /// Appends the frame without its payload.
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let PublishFlags { answer, at_once } = self.flags;
