@@ -14,4 +14,5 @@ mod same_consumer;
 mod scenarios;
 mod shares;
 mod subscriptions;
+mod topic_runs;
 mod topics;

@@ -61,6 +61,7 @@ use deliver::Underway;
 use departures::Departures;
 use leases::{Lease, TimerState};
 use past::ReadingInboxes;
+use publish::ReusableSearch;
 use receiver::Receiver;
 use spare_events::SpareEvents;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -282,8 +283,10 @@ pub struct EventChannel<P> {
     /// The latest time that a caller passed.
     clock: Instant,
     spare_events: SpareEvents<P>,
-    /// A buffer, reused to save an allocation.
+    /// The subscriptions that the last search has found. A buffer, reused to save an allocation.
     found: Vec<SubscriptionId>,
+    /// The search that filled `found`, if it need not be repeated for some events.
+    reusable_search: Option<ReusableSearch>,
 }
 
 impl<P: EventPayload> EventChannel<P> {
@@ -331,6 +334,7 @@ impl<P: EventPayload> EventChannel<P> {
             clock: Instant::ZERO,
             spare_events: SpareEvents::new(),
             found: Vec::new(),
+            reusable_search: None,
         }
     }
 

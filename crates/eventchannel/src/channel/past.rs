@@ -232,6 +232,7 @@ impl<P: EventPayload> EventChannel<P> {
         (count, role): KeptPlace,
         event: &ChannelEvent<P>,
     ) -> bool {
+        self.reusable_search = None; // `found` is overwritten
         let Self { topics, index, subscriptions, parts, receivers, found, kept, work, .. } = self;
         let (Some(receiver), Some(topic)) = (receivers.get(&inbox), topics.get_mut(&event.topic)) else {
             return false;

@@ -27,6 +27,17 @@ pub enum Published {
     Duplicate { last: u64 },
 }
 
+/// A search for subscriptions that need not be repeated for further events of its topic, as long as no
+/// subscription comes or goes. It has met no filter, so its result does not depend on the event's fields.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReusableSearch {
+    topic: TopicId,
+    /// The value of `audiences` at the search.
+    audiences: u64,
+    /// The number of patterns that were compared.
+    compared: usize,
+}
+
 /// The decision of an offer on a publication.
 enum Admission {
     /// The event may be published. `meter` is the state of the offer's rate meter after the publication.
@@ -125,15 +136,25 @@ impl<P: EventPayload> EventChannel<P> {
             let freed = at.freed(key.as_ref(), *retention);
             self.kept.check(keeping, self.limits.kept, copies.saturating_mul(each), &freed)?;
         }
-        let name = (&*at.spec.name, at.spec.event_type.as_deref());
-        let compared = self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
+        let compared = match self.reusable_search {
+            Some(it) if (it.topic, it.audiences) == (topic, self.audiences) => it.compared,
+            _ => {
+                let name = (&*at.spec.name, at.spec.event_type.as_deref());
+                let compared =
+                    self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
+                // sorted, so that the order of service and the inbox named in a refusal do not depend on the
+                // order of the matches
+                self.found.sort_unstable();
+                let search = ReusableSearch { topic, audiences: self.audiences, compared };
+                self.reusable_search = (!self.index.has_met_filters()).then_some(search);
+                compared
+            }
+        };
         let mut found = std::mem::take(&mut self.found);
         self.work += (found.len() + compared) / WORK_STEPS;
-        // sorted, so that the order of service and the inbox named in a refusal do not depend on the order of
-        // the matches
-        found.sort_unstable();
         let Offer { origin, share, order, owner, .. } = state.offer;
         if origin == EventOrigin::Remote {
+            self.reusable_search = None;
             found.retain(|subscription| {
                 let destined = self.subscriptions.get(subscription);
                 let receiver = destined.and_then(|destined| self.receivers.get(&destined.inbox));

@@ -184,6 +184,8 @@ pub struct SubscriptionIndex {
     long: LongRoutes,
     /// A buffer, reused to save an allocation.
     met: Vec<u32>,
+    /// Whether the last search met a pattern with filters.
+    met_filters: bool,
 }
 
 impl SubscriptionIndex {
@@ -278,7 +280,7 @@ impl SubscriptionIndex {
         found: &mut Vec<SubscriptionId>,
     ) -> usize {
         found.clear();
-        let Self { trie, patterns, long, met, .. } = self;
+        let Self { trie, patterns, long, met, met_filters, .. } = self;
         let search = || {
             let mut matching = trie.matching(name);
             matching.retain(|number| asks(patterns, *number, name, event_type));
@@ -286,13 +288,20 @@ impl SubscriptionIndex {
         };
         let route = long.patterns_of(route, self.generation, search);
         let mut compared = route.len();
+        *met_filters = false;
         for pattern in route {
             if let Some(pattern) = &mut patterns[*pattern as usize] {
+                *met_filters |= pattern.content.is_some();
                 compared += pattern.matching(fields, met);
             }
         }
         found.extend(met.drain(..).map(SubscriptionId));
         compared
+    }
+
+    /// Returns whether the result of the last [`matching`](Self::matching) depends on the event's fields.
+    pub(crate) fn has_met_filters(&self) -> bool {
+        self.met_filters
     }
 }
 
