@@ -12,6 +12,8 @@ enum Step {
     Publish(usize, usize, Option<u64>, u8),
     /// Asks for this many deliveries, all at one time.
     Next(usize),
+    /// Asks for this many deliveries, each a nanosecond after the one before.
+    Run(usize),
     Pass(u64),
     Pause(usize),
     Resume(usize),
@@ -27,6 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (0..2_usize, 0..2_usize, prop::option::weighted(0.5, 0..40_u64), 0..3_u8)
             .prop_map(|(supplier, topic, due, critical)| Step::Publish(supplier, topic, due, critical)),
         8 => (1..6_usize).prop_map(Step::Next),
+        4 => (1..9_usize).prop_map(Step::Run),
         3 => (1..15_u64).prop_map(Step::Pass),
         1 => (0..CONSUMERS).prop_map(Step::Pause),
         2 => (0..CONSUMERS).prop_map(Step::Resume),
@@ -134,6 +137,26 @@ proptest! {
                                 Some(told(to, &[], Some(&event)))
                             }
                             None => fast.channel.next(Instant::from_nanos(now)).map(|it| {
+                                last = Some(it.consumer);
+                                told(it.consumer, &it.notices, it.event.as_ref())
+                            }),
+                        };
+                        prop_assert_eq!(one, other);
+                    }
+                }
+                Step::Run(count) => {
+                    let began = now;
+                    for _ in 0..count {
+                        now += 1;
+                        let at = Instant::from_nanos(now);
+                        let one = slow.channel.next(at).map(|it| told(it.consumer, &it.notices, it.event.as_ref()));
+                        // an alarm that is due meanwhile ends the run
+                        let is_quiet = fast.channel.next_wake().is_none_or(|wake| wake > at);
+                        let time = if is_quiet { Instant::from_nanos(began) } else { at };
+                        let again: Option<ConsumerId> = last;
+                        let other = match again.and_then(|to| fast.channel.next_in_run(time, to)) {
+                            Some(event) => again.map(|to| told(to, &[], Some(&event))),
+                            None => fast.channel.next(at).map(|it| {
                                 last = Some(it.consumer);
                                 told(it.consumer, &it.notices, it.event.as_ref())
                             }),

@@ -489,28 +489,8 @@ impl Broker {
             let Some(named) = self.clients.get(&client) else { return };
             connected = named;
         }
-        let times = match (connected.peer, event.deadline) {
-            (TransportPeer::User(_), deadline) => DeliverTimes::At { deadline, published: event.published },
-            (_, NO_DEADLINE) => {
-                DeliverTimes::Relative { remaining: Duration::MAX, age: now - event.published }
-            }
-            (_, deadline) => DeliverTimes::Relative { remaining: deadline - now, age: now - event.published },
-        };
-        let mut head = DeliverHead {
-            times,
-            criticality: event.criticality.0,
-            consumer,
-            topic: event.topic.0,
-            supplier: event.supplier.0,
-            sequence: event.sequence,
-            key: event.key.as_deref().unwrap_or_default(),
-            fields: event.fields.clone(),
-            ..head
-        };
-        let mut bytes = std::mem::take(&mut self.tasks.spare_head);
-        bytes.clear();
-        bytes.reserve(unisono_events_wire::frame::DELIVER_HEAD + 16);
-        head.write(&mut bytes);
+        let mut head = head_for((connected.peer, consumer), now, &event, head);
+        let mut bytes = self.tasks.written(&head);
         let mut route = DeliveryRoute::Stream;
         if let Some(consumer) = best_effort {
             let of = (head.topic, head.supplier, head.sequence);
@@ -567,5 +547,30 @@ impl Broker {
                 self.answer(client, &Frame::TopicType { number: topic.0, event_type });
             }
         }
+    }
+}
+
+/// Completes the head of an event for a consumer of a program at this peer.
+pub(super) fn head_for<'a>(
+    (peer, consumer): (TransportPeer, u32),
+    now: Instant,
+    event: &'a ChannelEvent<EventBody>,
+    head: DeliverHead<'a>,
+) -> DeliverHead<'a> {
+    let times = match (peer, event.deadline) {
+        (TransportPeer::User(_), deadline) => DeliverTimes::At { deadline, published: event.published },
+        (_, NO_DEADLINE) => DeliverTimes::Relative { remaining: Duration::MAX, age: now - event.published },
+        (_, deadline) => DeliverTimes::Relative { remaining: deadline - now, age: now - event.published },
+    };
+    DeliverHead {
+        times,
+        criticality: event.criticality.0,
+        consumer,
+        topic: event.topic.0,
+        supplier: event.supplier.0,
+        sequence: event.sequence,
+        key: event.key.as_deref().unwrap_or_default(),
+        fields: event.fields.clone(),
+        ..head
     }
 }

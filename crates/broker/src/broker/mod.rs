@@ -27,6 +27,7 @@ mod places;
 mod reload;
 mod remote_suppliers;
 mod replies;
+mod runs;
 mod statistics;
 mod structures;
 mod tasks;
@@ -275,7 +276,7 @@ impl Broker {
 
     /// Takes back the memory of a head that has been sent, for the next head.
     pub(crate) fn recycle_head(&mut self, head: Vec<u8>) {
-        self.tasks.spare_head = head;
+        self.tasks.recycle(head);
     }
 
     /// Handles a frame from a program; `shared` is the payload if it did not come with the head.

@@ -2,14 +2,14 @@
 
 use crate::task::{ClientId, Task};
 use std::collections::VecDeque;
-use unisono_events_wire::frame::Frame;
+use unisono_events_wire::frame::{DELIVER_HEAD, DeliverHead, Frame};
 
 /// The tasks that the server has not taken yet, in order.
 #[derive(Debug, Default)]
 pub(super) struct TaskQueue {
     waiting: VecDeque<Task>,
     /// The memory of the last head that was sent; the next head reuses it.
-    pub(super) spare_head: Vec<u8>,
+    spare_head: Vec<u8>,
 }
 
 impl TaskQueue {
@@ -27,6 +27,20 @@ impl TaskQueue {
 
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Returns the head of an event as bytes, in the memory of the last head that was sent.
+    pub(super) fn written(&mut self, head: &DeliverHead<'_>) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.spare_head);
+        bytes.clear();
+        bytes.reserve(DELIVER_HEAD + 16);
+        head.write(&mut bytes);
+        bytes
+    }
+
+    /// Takes back the memory of a head that has been sent.
+    pub(super) fn recycle(&mut self, head: Vec<u8>) {
+        self.spare_head = head;
     }
 
     /// Sends a program a frame without a payload.

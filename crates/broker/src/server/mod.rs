@@ -21,6 +21,7 @@ mod listen;
 mod paths;
 mod poll_budget;
 mod reload;
+mod runs;
 mod served;
 mod take_over;
 mod turn;
@@ -336,7 +337,7 @@ impl Server {
                     break Instant::ZERO;
                 }
                 match self.broker.next(now) {
-                    Next::Delivered => delivered += 1,
+                    Next::Delivered => delivered += 1 + self.deliver_run(turn),
                     Next::Transmit { path, body } => self.transmit(path, &body),
                     Next::Wait(until) => break until,
                     Next::Idle => break Instant::NEVER,

@@ -51,8 +51,9 @@ const MAX_DELIVERY_TIME: Duration = Duration::from_millis(10);
 /// Maximum time for deliveries, however few they are: the broker may read thousands of events of the log
 /// before it finds one to deliver.
 const MAX_UNCOUNTED_DELIVERY_TIME: Duration = MAX_UNCOUNTED_TIME;
-/// Bytes of a frame that count as one further step: copying them takes about as long.
-const STEP_BYTES: usize = 8192;
+/// Bytes of a frame that count as one further step: copying them takes about as long. A run of deliveries
+/// ends after as many.
+pub(super) const STEP_BYTES: usize = 8192;
 
 /// The part of a turn that one tenant has used.
 #[derive(Clone, Copy, Debug, Default)]
@@ -158,6 +159,17 @@ impl DeliveryTurn {
         self.left = self.left.checked_sub(1).ok_or(DeliveryStop::Counted)?;
         self.delivered += 1;
         Ok(())
+    }
+
+    /// Returns the maximum number of small events that may follow a delivery before the clock is read again.
+    pub(super) fn longest_run(&self) -> usize {
+        self.left.min(CLOCK_EVERY)
+    }
+
+    /// Counts the deliveries of a run.
+    pub(super) fn spend_run(&mut self, delivered: usize) {
+        self.delivered += delivered;
+        self.left = self.left.saturating_sub(delivered);
     }
 }
 
@@ -306,6 +318,17 @@ mod tests {
         assert_eq!(deliveries.goes_on(Instant::from_nanos(5)), Ok(()));
         let late = Instant::from_nanos(6) + MAX_UNCOUNTED_DELIVERY_TIME;
         assert_eq!(deliveries.goes_on(late), Err(DeliveryStop::TookLong));
+    }
+
+    #[test]
+    fn runs_count_as_deliveries_and_end_with_the_turn() {
+        let mut turn = DeliveryTurn::after(0);
+        assert_eq!(turn.longest_run(), CLOCK_EVERY);
+        turn.spend_run(MORE_DELIVERIES - 3);
+        assert_eq!(turn.longest_run(), 3);
+        turn.spend_run(3);
+        assert_eq!(turn.longest_run(), 0);
+        assert_eq!(turn.goes_on(Instant::ZERO), Err(DeliveryStop::Counted));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{EventChannel, Receiver};
 use crate::delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, InboxId, SubscriptionId, TopicId};
-use crate::inbox::{LateEvents, Parcel};
+use crate::inbox::{Inbox, LateEvents, Parcel};
 use std::sync::Arc;
 use unisono_time::{Duration, Instant};
 
@@ -88,6 +88,26 @@ impl<P: EventPayload> EventChannel<P> {
     /// result equals the result of [`next`](Self::next), but takes fewer instructions. `None`: nothing has
     /// changed, and the caller calls [`next`](Self::next) instead.
     pub fn next_to_same(&mut self, now: Instant, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
+        self.next_to_same_if(now, consumer, |_| true)
+    }
+
+    /// Like [`next_to_same`](Self::next_to_same), for an event whose delivery does not depend on the time:
+    /// neither it nor the last event has a deadline. So `now` may be the time of an earlier delivery, as long
+    /// as the caller does nothing else with the channel in between. The event completes no correlation.
+    /// `None`: the caller calls [`next_to_same`](Self::next_to_same) instead.
+    pub fn next_in_run(&mut self, now: Instant, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
+        if self.underway.as_ref()?.due.is_some() {
+            return None;
+        }
+        self.next_to_same_if(now, consumer, Inbox::has_plain_first)
+    }
+
+    fn next_to_same_if(
+        &mut self,
+        now: Instant,
+        consumer: ConsumerId,
+        is_wanted: impl FnOnce(&Inbox<P>) -> bool,
+    ) -> Option<DeliveredEvent<P>> {
         let &Underway { inbox, worst, due } = self.underway.as_ref()?;
         let is_missed = due.is_some_and(|(_, deadline)| deadline < now);
         let receiver = self.receivers.get_mut(&inbox)?;
@@ -97,6 +117,7 @@ impl<P: EventPayload> EventChannel<P> {
             || alarm
             || !told
             || !receiver.has_plain_next(consumer)
+            || !is_wanted(&receiver.inbox)
             || !self.dispatcher.continue_service(inbox, worst)
         {
             return None;

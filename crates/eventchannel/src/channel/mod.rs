@@ -4,7 +4,8 @@
 //!   declare, offer, connect              parties.rs    compared, admitted, or refused with both values
 //!   subscribe, unsubscribe               subscribe.rs  likewise, and the kept events for a subscription
 //!   try_publish                          publish.rs    checked, matched, put into inboxes, or refused
-//!   next, next_to_same, finish           deliver.rs    the class by shares, the inbox by deadline, its event
+//!   next, next_to_same, next_in_run      deliver.rs    the class by shares, the inbox by deadline, its event
+//!   take_payload                         spare_events.rs   the memory of delivered events
 //!   catch_up, read_on                    past.rs       events kept before a subscription, in pieces
 //!   acknowledge                          acknowledge.rs   unacknowledged events are delivered again
 //!   inboxes, departed                    accounts.rs   counters of each inbox

@@ -489,6 +489,15 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
+    /// Returns whether the next event has no deadline and completes no correlation. False if suppliers share
+    /// the consumer's time.
+    pub(crate) fn has_plain_first(&self) -> bool {
+        let queue = self.waiting.as_ref().map(|waiting| &waiting.queue);
+        let Some(InboxQueue::Deadlines(queue)) = queue else { return false };
+        let first = queue.front().map(|(_, parcel)| parcel);
+        first.is_some_and(|parcel| parcel.event.deadline == NO_DEADLINE && parcel.with.is_empty())
+    }
+
     /// Returns whether the next delivery reports missing events.
     pub(crate) fn has_gaps(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| !waiting.gaps.is_empty())

@@ -49,9 +49,15 @@ impl<P: EventPayload> WaitingParcels<P> {
 
     /// Returns the earliest turn.
     pub(super) fn first(&self) -> Option<DueTurn> {
-        let ascending = self.ascending.first().map(|(turn, _)| *turn);
-        let early = self.early.first_key_value().map(|(turn, _)| *turn);
-        early.filter(|early| ascending.is_none_or(|turn| *early < turn)).or(ascending)
+        self.front().map(|(turn, _)| *turn)
+    }
+
+    /// Returns the event with the earliest turn, and that turn.
+    pub(super) fn front(&self) -> Option<(&DueTurn, &Parcel<P>)> {
+        match (self.ascending.first(), self.early.first_key_value()) {
+            (Some(one), Some(early)) => Some(if early.0 < one.0 { early } else { one }),
+            (one, early) => one.or(early),
+        }
     }
 
     pub(super) fn insert(&mut self, turn: DueTurn, parcel: Parcel<P>) {

@@ -215,6 +215,11 @@ impl Broker {
         }
     }
 
+    /// Returns whether no follower has events to read and room for them.
+    pub(in crate::broker) fn log_is_read(&self) -> bool {
+        self.durable.as_ref().is_none_or(|durable| durable.readable.is_empty())
+    }
+
     /// Gives followers their next events of the log, as far as they have room, in at most about [`TURN`]
     /// steps. Returns whether more are due.
     pub(in crate::broker) fn fill_from_log(&mut self, now: Instant) -> bool {
