@@ -64,7 +64,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_eventchannel::NumberMap;
 use unisono_events_wire::BrokerAddress;
 use unisono_events_wire::TopicNames;
-use unisono_events_wire::frame::Frame;
+use unisono_events_wire::frame::{Bad, DeliverHead, Frame};
 use unisono_events_wire::interrupt::{self, InterruptPoll};
 use unisono_events_wire::transport::{
     Awaited, Drained, FrameTransport, MayWait, PayloadRef, PeerWatcher, Taken, TransportError, wait,
@@ -467,34 +467,36 @@ impl Client {
     /// Handles one frame that has come. Returns whether there was one.
     fn take_frame(&mut self) -> Result<bool, Error> {
         let Some(frame) = self.transport.receive()? else { return Ok(false) };
-        let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
-        if let (Some(reconnect), Frame::Deliver { head, .. }) = (&mut self.reconnect, &read)
-            && head.flags.acknowledge
-        {
-            reconnect.delivered(head);
-        }
-        match read {
-            Frame::Deliver { head, payload } if self.direct.readings.is_empty() => {
-                match self.best_effort.take(&head, &self.topics) {
-                    // the event was reported as lost already
-                    None => return Ok(true),
-                    Some(gap) => self.received.extend(gap),
-                }
-                let payload = (payload, frame.shared_payload);
-                if let Some(event) = self.parts.deliver(&self.topics, self.connection, head, payload) {
-                    self.received.push_back(Reception::Event(event));
-                }
+        let strange = |bad: Bad| Error::Strange(bad.to_string());
+        if DeliverHead::begins(frame.bytes) {
+            let (head, payload) = DeliverHead::read(frame.bytes).map_err(strange)?;
+            if head.flags.acknowledge
+                && let Some(reconnect) = &mut self.reconnect
+            {
+                reconnect.delivered(&head);
             }
-            Frame::Deliver { head, payload } => {
-                let of = (head.consumer, head.topic, head.supplier);
-                let (number, payload) = (head.sequence, (payload, frame.shared_payload));
-                let whole = self.parts.deliver(&self.topics, self.connection, head, payload);
-                // events of correlations never come from rings
-                if let Some(event) = whole.and_then(|event| self.sort_with_ring(of, event)) {
+            let (of, number) = ((head.consumer, head.topic, head.supplier), head.sequence);
+            let is_direct = !self.direct.readings.is_empty();
+            if !is_direct {
+                // the event may have been reported as lost already
+                let Some(gap) = self.best_effort.take(&head, &self.topics) else { return Ok(true) };
+                self.received.extend(gap);
+            }
+            let payload = (payload, frame.shared_payload);
+            let mut event = self.parts.deliver(&self.topics, self.connection, head, payload);
+            // events of correlations never come from rings
+            if is_direct {
+                event = event.and_then(|event| self.sort_with_ring(of, event));
+                if event.is_some() {
                     self.empty_rings(of, Some(number));
-                    self.received.push_back(Reception::Event(event));
                 }
             }
+            if let Some(event) = event {
+                self.received.push_back(Reception::Event(event));
+            }
+            return Ok(true);
+        }
+        match Frame::read(frame.bytes).map_err(strange)? {
             Frame::Notice { consumer, notice } => {
                 if let NoticeText::Gone { topic, supplier, .. } = notice {
                     self.empty_rings((consumer, topic, supplier), None);

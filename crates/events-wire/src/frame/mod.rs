@@ -288,22 +288,8 @@ impl<'a> Frame<'a> {
                 Self::TopicType { number, event_type }
             }
             kind::DELIVER => {
-                let [relative, late, retained, part, acknowledge] =
-                    bits(flags).ok_or(reader.bad("unknown flags"))?;
-                let head = DeliverHead {
-                    flags: DeliverFlags { late, retained, part, acknowledge },
-                    criticality,
-                    repeated,
-                    consumer: number,
-                    topic: reader.word()?,
-                    supplier: reader.word()?,
-                    sequence: reader.long()?,
-                    times: DeliverTimes::read(relative, [reader.long()?, reader.long()?]),
-                    delivery: reader.long()?,
-                    ..DeliverHead::default()
-                };
-                let (key, fields) = reader.key_and_fields()?;
-                Self::Deliver { head: DeliverHead { key, fields, ..head }, payload: reader.rest() }
+                let (head, payload) = DeliverHead::read(bytes)?;
+                return Ok(Self::Deliver { head, payload });
             }
             kind::NOTICE => Self::Notice { consumer: number, notice: reader.json()? },
             kind::SENT => {
@@ -520,7 +506,43 @@ impl<'a> PublishHead<'a> {
     }
 }
 
-impl DeliverHead<'_> {
+impl<'a> DeliverHead<'a> {
+    /// Returns whether the frame of these bytes is a delivery, whatever follows its kind.
+    #[must_use]
+    pub fn begins(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&kind::DELIVER)
+    }
+
+    /// Reads a delivery; returns its head and its payload, as [`PublishHead::read`] does.
+    ///
+    /// # Errors
+    /// The errors of [`Frame::read`], and an error for all other frames.
+    pub fn read(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Bad> {
+        let mut reader = FrameReader::new(bytes);
+        let [kind, flags, criticality, repeated] = reader.array()?;
+        let consumer = reader.word()?;
+        if kind != kind::DELIVER {
+            return Err(reader.bad("no delivery"));
+        }
+        let Some([relative, late, retained, part, acknowledge]) = bits(flags) else {
+            return Err(reader.bad("unknown flags"));
+        };
+        let head = Self {
+            flags: DeliverFlags { late, retained, part, acknowledge },
+            criticality,
+            repeated,
+            consumer,
+            topic: reader.word()?,
+            supplier: reader.word()?,
+            sequence: reader.long()?,
+            times: DeliverTimes::read(relative, [reader.long()?, reader.long()?]),
+            delivery: reader.long()?,
+            ..Self::default()
+        };
+        let (key, fields) = reader.key_and_fields()?;
+        Ok((Self { key, fields, ..head }, reader.rest()))
+    }
+
     /// Appends the frame without its payload.
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let DeliverFlags { late, retained, part, acknowledge } = self.flags;

@@ -97,6 +97,7 @@ fn what_is_cut_off_or_goes_on_is_refused() {
     Frame::Ask.write(&mut ask);
     ask.push(0);
     assert!(!PublishHead::begins(&ask) && PublishHead::read(&ask).is_err(), "another frame");
+    assert!(!DeliverHead::begins(&ask) && DeliverHead::read(&ask).is_err(), "another frame");
     let said = Frame::read(&ask).expect_err("a byte too many").to_string();
     assert_eq!(said, "9 bytes are no valid frame: bytes are left over");
 }

@@ -21,7 +21,7 @@ use unisono_eventchannel::NO_DEADLINE;
 use unisono_events_wire::DirectCounts;
 use unisono_events_wire::EventBytes;
 use unisono_events_wire::NoticeText;
-use unisono_events_wire::frame::{DeliverHead, Frame};
+use unisono_events_wire::frame::DeliverHead;
 use unisono_events_wire::memory::{
     APART, Doorbell, DoorbellState, MemoryConsumer, MemoryOffer, NextEvent, WAY, shared_payload,
 };
@@ -387,9 +387,9 @@ impl DirectReading {
     #[inline(always)]
     fn copied_event(&mut self, shared: Option<SharedPayload>) -> Result<SortedEvent, ReadingEnd> {
         let copy = std::mem::take(&mut self.copy);
-        let event = match Frame::read(&copy) {
-            Ok(Frame::Deliver { head, payload }) => self.event(head, EventBytes::new(payload, shared)),
-            _ => None,
+        let event = match DeliverHead::read(&copy) {
+            Ok((head, payload)) => self.event(head, EventBytes::new(payload, shared)),
+            Err(_) => None,
         };
         self.copy = copy;
         event.ok_or(ReadingEnd::Broken)

@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use unisono_events_wire::frame::Frame;
 use unisono_events_wire::memory::{MemoryGeometry, MemorySupplier, WhenBehind};
 
 const MAX_READ_BYTES: usize = 64 << 10;
