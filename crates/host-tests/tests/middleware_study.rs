@@ -111,7 +111,9 @@ fn by_root_every_workload_is_measured_on_the_link_too_and_nothing_is_left() -> T
     // be missing
     for (study, variant) in [
         ("middleware-rpc", "channel-tcp"),
+        ("middleware-rpc", "channel-link"),
         ("middleware-remote", "reply-thread"),
+        ("middleware-remote", "channel-link"),
         ("middleware-requests", "file-channel-thread"),
         ("middleware-download", "remote-channel"),
         ("middleware-streaming", "channel"),

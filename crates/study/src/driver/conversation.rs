@@ -164,6 +164,9 @@ impl<'a> ConversationRun<'a> {
         if places.for_client != places.for_server {
             command.args(["--listen", &listened(&places.for_client)]);
         }
+        if self.scene.carrier == ConversationCarrier::ChannelLink {
+            command.arg("--direct-tcp");
+        }
         if let Some(BrokerCertificate { certificate, key }) = &self.certificate {
             command.arg("--certificate").arg(certificate).arg("--key").arg(key);
         }
@@ -213,7 +216,9 @@ fn broker_addresses(
         return BrokerAddresses { for_server, for_client: udp };
     }
     match (carrier, place) {
-        (ConversationCarrier::ChannelTcp, _) => BrokerAddresses { for_server: tcp.clone(), for_client: tcp },
+        (ConversationCarrier::ChannelTcp | ConversationCarrier::ChannelLink, _) => {
+            BrokerAddresses { for_server: tcp.clone(), for_client: tcp }
+        }
         (ConversationCarrier::ChannelShm, _) => {
             BrokerAddresses { for_server: shared.clone(), for_client: shared }
         }

@@ -13,6 +13,8 @@ use unisono_linux::clock::{self, Instant};
 
 /// An end announces itself and then listens for this time, repeatedly.
 const HELLO_INTERVAL: Duration = Duration::from_millis(20);
+/// The time between two announcements of ends that have met, until they have a direct link.
+const HELLO_PAUSE: Duration = Duration::from_millis(1);
 /// The key of an announcement; announcements are no messages.
 const HELLO: &str = "hello";
 /// Bytes that may wait at the broker for one end: as many as the kernel lets wait at a TCP connection.
@@ -54,12 +56,35 @@ pub(super) fn channel(
         match client.receive(Some(HELLO_INTERVAL)).map_err(failed)? {
             Some(Reception::Event(_)) => {
                 client.publish(outlet, &hello).map_err(failed)?;
+                if scene.carrier == ConversationCarrier::ChannelLink {
+                    // one link in each direction; the conversations are opened one after the other
+                    let links = 2 * (u64::from(number) + 1);
+                    until_linked(&mut client, outlet, links, until)?;
+                }
                 return Ok(Box::new(ChannelConversation { client, topic: outlet }));
             }
             _ if clock::now() < until => {}
             _ => return Err(Error::Exchange(format!("nobody at the other end of {}", topic(other)))),
         }
     }
+}
+
+/// Says hello until the broker counts `links` direct links; a conversation that went through the broker would
+/// be measured as another one.
+fn until_linked(client: &mut Client, outlet: TopicHandle, links: u64, until: Instant) -> Result<(), Error> {
+    let failed = |error: unisono_events_client::Error| Error::Exchange(error.to_string());
+    while client.statistics().map_err(failed)?.direct < links {
+        if clock::now() >= until {
+            return Err(Error::Exchange(
+                "the broker made no direct link between the two ends; its log says why".to_owned(),
+            ));
+        }
+        client.publish(outlet, &EventDraft::new(&[]).keyed(HELLO)).map_err(failed)?;
+        client.receive(Some(HELLO_INTERVAL)).map_err(failed)?;
+        // the other end says hello as often, and each of them is received at once
+        std::thread::sleep(HELLO_PAUSE);
+    }
+    Ok(())
 }
 
 impl Conversation for ChannelConversation {

@@ -100,6 +100,9 @@ pub enum ConversationCarrier {
     Channel,
     /// The event channel; both ends reach the broker by TCP.
     ChannelTcp,
+    /// The event channel; the broker introduces the two ends to each other, and their messages go over TCP
+    /// connections of their own.
+    ChannelLink,
     /// The event channel; both ends reach the broker over shared memory, so both are on one host.
     ChannelShm,
     /// The event channel over UDP, best effort. If the client is on another host, the server reaches the
@@ -215,6 +218,7 @@ impl ConversationScene {
             ConversationCarrier::Reply => all.map(|_| reply::reply(self, &broker()?, end)).collect(),
             ConversationCarrier::Channel
             | ConversationCarrier::ChannelTcp
+            | ConversationCarrier::ChannelLink
             | ConversationCarrier::ChannelShm
             | ConversationCarrier::ChannelUdp => {
                 all.map(|number| channel::channel(self, &broker()?, end, number)).collect()
