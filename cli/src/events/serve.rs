@@ -171,9 +171,8 @@ pub(crate) struct Args {
     /// only consumer, and the supplier connects to a port that the consumer's kernel chooses, at the address
     /// from which the consumer is connected to the broker: firewalls have to let such connections pass. Both
     /// ends show keys from the broker; keys and events are not encrypted. Permissions hold as before; a link
-    /// whose permission is withdrawn is closed in less than two seconds. Events of a topic with several
-    /// consumers, or with a subscription that asks for a filter, a group, a class or a share, go through the
-    /// broker.
+    /// whose permission is withdrawn is closed within a second. Events of a topic with several consumers, or
+    /// with a subscription that asks for a filter, a group, a class or a share, go through the broker.
     #[arg(long)]
     direct_tcp: bool,
     #[command(flatten)]

@@ -1,6 +1,8 @@
 //! The orders about direct links over TCP that a broker without sockets gives, by its own clock.
 
-use unisono_broker::{Broker, ClientId, Limits, Next, Task};
+use unisono_broker::{
+    Broker, BrokerSettings, ClientId, Limits, Next, Permissions, ReloadAsker, ReloadedFiles, Task,
+};
 use unisono_events_client::{Advertisement, Duration, Greeting, Instant, NoticeText, SubscriptionSpec};
 use unisono_events_wire::frame::PublishHead;
 use unisono_events_wire::transport::TransportPeer;
@@ -180,6 +182,36 @@ fn a_supplier_that_does_not_leave_in_time_loses_its_link_at_the_consumers_end() 
     // what it published meanwhile is reported as lost
     it.left(6, true);
     assert_eq!(it.did(), [Gap(CONSUMER, 5, 6)]);
+}
+
+#[test]
+fn a_supplier_that_may_have_no_link_any_more_loses_it_after_half_a_second() {
+    let mut it = Bench::linked();
+    let bound =
+        "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nconnections = 9\nsize = 10\n";
+    let permissions = Some(Permissions::parse(bound, &|_| None).expect("it is sound"));
+    let settings = BrokerSettings { permissions, ..BrokerSettings::default() };
+    let settings = it.broker.check_settings(settings).expect("no class changes");
+    let asker = ReloadAsker::Signal { user: None };
+    let report = it.broker.reload(it.now, asker, settings, ReloadedFiles::default());
+    assert_eq!(report.ended, 0, "{report:?}");
+    let did = it.did();
+    assert!(did.contains(&Order(SUPPLIER, RingOrder::Recall {})), "{did:?}");
+    it.now += Duration::from_millis(499);
+    assert_eq!(it.did(), []);
+    it.now += Duration::from_millis(1);
+    assert_eq!(it.did(), [Order(CONSUMER, RingOrder::Cut { link: 1 })]);
+}
+
+#[test]
+fn the_links_of_a_program_that_the_broker_ends_are_cut_at_once() {
+    let mut it = Bench::linked();
+    it.broker.send_away(it.now, SUPPLIER, "it may not publish any more");
+    assert_eq!(it.did(), [Order(CONSUMER, RingOrder::Cut { link: 1 })]);
+    // a program that ends its own connection ends its links, too, and its last events are waited for
+    let mut it = Bench::linked();
+    it.broker.gone(it.now, SUPPLIER);
+    assert_eq!(it.did(), []);
 }
 
 #[test]

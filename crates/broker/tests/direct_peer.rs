@@ -1,7 +1,7 @@
 //! A client's end of direct links over TCP, with a simulated broker and simulated suppliers: the tests send
 //! their frames in an order that occurs with real ones only in a race, or by malice.
 
-use crate::common::event;
+use crate::common::{event, notice};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::Write as _;
@@ -9,7 +9,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration as StdDuration;
 use unisono_events_client::{
-    Advertisement, Client, EventDraft, Greeting, SubscriptionHandle, SubscriptionSpec, WelcomeTerms,
+    Advertisement, Client, EventDraft, Greeting, NoticeText, SubscriptionHandle, SubscriptionSpec,
+    WelcomeTerms,
 };
 use unisono_events_wire::frame::DeliverHead;
 use unisono_events_wire::transport::{Drained, FrameTransport as _, PayloadRef, StreamTransport, Taken};
@@ -175,6 +176,22 @@ fn a_link_that_is_cut_before_it_begins_ends_after_the_brokers_events() {
     it.deliver(5, 1);
     it.order(RingOrder::Begin { link: 9 });
     assert_eq!((event(&mut it.client).sequence, event(&mut it.client).sequence), (1, 2));
+    assert_eq!(supplier.hear(), None);
+}
+
+#[test]
+fn a_link_that_is_cut_before_it_begins_ends_with_its_supplier_and_does_not_wait_for_its_end() {
+    let (mut it, _) = Pretender::of_consumer();
+    let mut supplier = it.link(9);
+    it.read(9, 0);
+    supplier.say(&Frame::Deliver { head: delivery(1), payload: b"x" });
+    it.order(RingOrder::Cut { link: 9 });
+    let gone = NoticeText::Gone { topic: 5, supplier: 3, died: false };
+    it.broker.say(&Frame::Notice { consumer: 1, notice: gone });
+    assert_eq!(event(&mut it.client).sequence, 1);
+    // a link whose end is waited for in vain is broken, which would be another notice
+    let told = notice(&mut it.client);
+    assert!(matches!(told, NoticeText::Gone { .. }), "{told:?}");
     assert_eq!(supplier.hear(), None);
 }
 

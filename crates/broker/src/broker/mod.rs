@@ -488,6 +488,7 @@ impl Broker {
             self.counters.sent_away += 1;
             self.answer(client, &Frame::Bye { reason });
             self.tasks.push_back(Task::SendAway { client });
+            self.cut_links_of(client);
             self.gone(now, client);
         }
     }

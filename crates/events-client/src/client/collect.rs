@@ -57,6 +57,12 @@ impl Client {
                 continue;
             }
             reading.begun = true;
+            // the broker has ended the supplier, which may go on sending
+            if reading.is_cut && before.is_none() {
+                let link = reading.of.link;
+                self.cut(link);
+                continue;
+            }
             // the supplier reported that it had left the ring, but still writes into it
             let looks = reading.is_link() && taken % TIMED_EVERY == 0;
             if taken == MAX_EMPTIED || (looks && StdInstant::now() >= ends()) {

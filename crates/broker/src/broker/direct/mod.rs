@@ -259,6 +259,8 @@ impl Broker {
                 continue;
             }
             let (way, audience) = (at.way, audiences.get(&at.topic).and_then(Option::as_ref));
+            // rules that were read since the last arrangement may no longer allow the program rings
+            let has_right = clients.get(client).and_then(ConnectedClient::direct_way) == Some(way);
             let may = audience.as_ref().is_some_and(|audience| {
                 // one thread cannot wait for itself, and a ring cannot drop the events of one supplier and
                 // block another one
@@ -267,8 +269,7 @@ impl Broker {
                         && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
                         && (way == DirectWay::Memory || tcp.may_connect(clients, *client, reader.client))
                 };
-                // rules that were read since the last arrangement may no longer allow the program rings
-                clients.get(client).and_then(ConnectedClient::direct_way) == Some(way)
+                has_right
                     && audience.len() <= way.max_links()
                     && audience.iter().all(|reader| readers.get(reader).is_some_and(may_read))
             });
@@ -283,7 +284,10 @@ impl Broker {
                 match at.arrange(wanted, last_link) {
                     LinkStep::Stays => {}
                     LinkStep::Recall { link } => {
-                        tcp.begin_recall(now, (*client, *number), link);
+                        match has_right {
+                            true => tcp.begin_recall(now, (*client, *number), link),
+                            false => tcp.begin_revocation(now, (*client, *number), link),
+                        }
                         first.push(recall(*client, *number));
                     }
                     LinkStep::Ask { link } => {

@@ -13,7 +13,8 @@
 //! broker before each event, and the broker accepts another consumer only once that kernel has acknowledged
 //! the recall. So an event never misses a consumer that was accepted before it, and a supplier that computes
 //! makes nobody wait. If the kernel does not answer, or the supplier does not leave its link, the consumer
-//! ends the link after [`REVOKE_WITHIN`].
+//! ends the link after [`CHANGE_TIMEOUT`], or after [`REVOKE_TIMEOUT`] if a right of the supplier has ended.
+//! The links of a program whose connection the broker ends are cut at once.
 
 use super::{DirectRings, DirectState, DirectSupplier, IntroducedLink, order_task};
 use crate::broker::mqtt::MqttSessionId;
@@ -29,8 +30,14 @@ use unisono_events_wire::transport::TransportPeer;
 use unisono_events_wire::{LinkKeys, MAX_OF_REPORT, RingOrder};
 use unisono_linux::clock::{Duration, Instant};
 
-/// The time within which a recalled supplier has to leave its link: afterwards, the consumer ends the link.
-const REVOKE_WITHIN: Duration = Duration::SECOND;
+/// The time within which a supplier has to leave its link after the consumers of its topic have changed:
+/// afterwards, the consumer ends the link, and another consumer is accepted without the answer of the
+/// supplier's kernel. So it is longer than a round trip on a slow line.
+const CHANGE_TIMEOUT: Duration = Duration::SECOND;
+/// The same after a right of the supplier has ended. No consumer waits for the answer, so a slower line costs
+/// at most the events in flight, and the consumer is told how many. With the 0.2 s for which the consumer
+/// takes what has come, the right ends within a second. Chosen, not measured.
+const REVOKE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time between two questions whether a kernel has acknowledged a recall, while a consumer waits for the
 /// answer. No descriptor reports an acknowledgement. Chosen, not measured.
 const ACKNOWLEDGED_POLL: Duration = Duration::from_millis(5);
@@ -179,8 +186,14 @@ impl TcpLinks {
         RingOrder::Listen { link, keys: self.keys(link) }
     }
 
+    /// Begins to wait until a supplier has left its link, because the consumers have changed.
     pub(super) fn begin_recall(&mut self, now: Instant, of: (ClientId, u32), link: u32) {
-        self.recalled.push(RecalledLink { of, link, has_arrived: false, until: now + REVOKE_WITHIN });
+        self.recalled.push(RecalledLink { of, link, has_arrived: false, until: now + CHANGE_TIMEOUT });
+    }
+
+    /// Does the same because the supplier no longer has the right to direct links.
+    pub(super) fn begin_revocation(&mut self, now: Instant, of: (ClientId, u32), link: u32) {
+        self.recalled.push(RecalledLink { of, link, has_arrived: false, until: now + REVOKE_TIMEOUT });
     }
 
     /// Records that a recalled supplier has left its link, or is gone.
@@ -434,6 +447,22 @@ impl Broker {
         let TcpLinks { recalled, held, .. } = &self.direct.tcp;
         let asks = (!held.is_empty()).then(|| self.timers.last_call() + ACKNOWLEDGED_POLL);
         recalled.iter().map(|it| it.until).chain(asks).min()
+    }
+
+    /// Ends the links of a supplying program whose connection the broker ends. Otherwise, their consumers
+    /// would take events for as long as the program goes on sending, up to the time limit for the rest of a
+    /// link.
+    pub(in crate::broker) fn cut_links_of(&mut self, client: ClientId) {
+        let theirs = self.direct.suppliers.range((client, 0)..=(client, u32::MAX));
+        let links = theirs.filter(|(_, at)| at.way == DirectWay::Tcp).flat_map(|(_, at)| at.links.iter());
+        let cuts = links.filter_map(|(consumer, it)| {
+            let reader = self.direct.readers.get(consumer)?;
+            Some((reader.client, reader.number, it.link))
+        });
+        let cuts: Vec<_> = cuts.collect();
+        for (client, number, link) in cuts {
+            self.answer(client, &Frame::Ring { number, order: RingOrder::Cut { link } });
+        }
     }
 
     /// Forgets what is known about the links of a program that is gone.
