@@ -189,6 +189,23 @@ fn reliable_events_all_come_in_order_and_of_best_effort_each_loss_is_told() {
 }
 
 #[test]
+fn events_that_have_come_while_a_program_computes_are_not_reported_as_lost() {
+    with_udp(|client, _| {
+        let (mut consumer, mut supplier) = (client(None), client(None));
+        let spec = SubscriptionSpec { best_effort: true, ..SubscriptionSpec::new("feed") };
+        consumer.subscribe(&spec).expect("it fits");
+        let topic = supplier.advertise(&Advertisement::new("feed")).expect("a topic");
+        for number in 1..=20_u8 {
+            supplier.publish(topic, &EventDraft::new(&[number; 200])).expect("the broker is there");
+        }
+        // the broker sends its count 0.2 s after the last event, and the consumer finds both together
+        std::thread::sleep(Duration::from_secs(1));
+        let account = account(&mut consumer, 20);
+        assert_eq!((account.came, account.lost), (20, 0), "{account:?}");
+    });
+}
+
+#[test]
 fn events_too_large_for_a_datagram_come_whole_and_best_effort_excludes_what_needs_more() {
     with_udp(|client, _| {
         let mut reader = client(None);

@@ -22,6 +22,9 @@ type DeliveryPair = (u32, u32, u32);
 #[derive(Debug, Default)]
 pub(super) struct BestEffortReading {
     received: HashMap<DeliveryPair, ReceivedDeliveries>,
+    /// The broker's report of how many deliveries it has sent, and the last number. It came on the stream, so
+    /// it may have overtaken datagrams that have come before it and were not taken.
+    sent: Option<(DeliveryPair, (u64, u64))>,
 }
 
 impl BestEffortReading {
@@ -51,13 +54,20 @@ impl BestEffortReading {
         Some(gap)
     }
 
-    /// Handles the broker's report of how many deliveries it has sent. Returns the gap to report, if any.
-    pub(super) fn sent(
-        &mut self,
-        pair: DeliveryPair,
-        (count, last): (u64, u64),
-        topics: &TopicNames,
-    ) -> Option<Reception> {
+    /// Keeps the broker's report of how many deliveries it has sent until the datagrams that have come are
+    /// taken.
+    pub(super) fn sent(&mut self, pair: DeliveryPair, counted: (u64, u64)) {
+        self.sent = Some((pair, counted));
+    }
+
+    /// Returns whether datagrams have to be taken before other frames.
+    pub(super) fn takes_datagrams(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    /// Handles the report after the last datagram was taken. Returns the gap to report, if any.
+    pub(super) fn took_datagrams(&mut self, topics: &TopicNames) -> Option<Reception> {
+        let (pair, (count, last)) = self.sent.take()?;
         let received = self.received.get_mut(&pair)?;
         let lost = count.saturating_sub(received.count);
         let gap = (lost > 0).then(|| gap(pair, (received.last, last), lost, topics));

@@ -466,7 +466,12 @@ impl Client {
 
     /// Handles one frame that has come. Returns whether there was one.
     fn take_frame(&mut self) -> Result<bool, Error> {
-        let Some(frame) = self.transport.receive()? else { return Ok(false) };
+        let waits = self.best_effort.takes_datagrams();
+        let frame = if waits { self.transport.receive_unreliable() } else { self.transport.receive()? };
+        let Some(frame) = frame else {
+            self.received.extend(self.best_effort.took_datagrams(&self.topics));
+            return Ok(waits);
+        };
         let strange = |bad: Bad| Error::Strange(bad.to_string());
         if DeliverHead::begins(frame.bytes) {
             let (head, payload) = DeliverHead::read(frame.bytes).map_err(strange)?;
@@ -510,8 +515,7 @@ impl Client {
                 });
             }
             Frame::Sent { consumer, topic, supplier, count, last } => {
-                let gap = self.best_effort.sent((consumer, topic, supplier), (count, last), &self.topics);
-                self.received.extend(gap);
+                self.best_effort.sent((consumer, topic, supplier), (count, last));
             }
             Frame::Topic { number, name } => self.topics.learn(number, name),
             Frame::TopicType { number, event_type } => self.topics.learn_type(number, event_type),

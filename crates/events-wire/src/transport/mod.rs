@@ -458,6 +458,13 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
     }
 
+    /// Returns the next frame that has come of those that were sent with
+    /// [`send_unreliable`](Self::send_unreliable), even if reliable frames wait, which
+    /// [`receive`](Self::receive) returns first.
+    fn receive_unreliable(&mut self) -> Option<IncomingFrame<'_>> {
+        None
+    }
+
     /// Limits incoming frames to `most` bytes from now on, and to at most [`largest`](Self::largest). Memory
     /// for a frame is taken only if the frame is within the limit. Transports without memory for incoming
     /// frames have nothing to do.

@@ -454,9 +454,7 @@ impl FrameTransport for StreamTransport {
                         return Ok(None);
                     }
                     // datagrams outside the stream are returned once the stream has no more frames
-                    let Some(datagram) = self.channel.take_unreliable() else { return Ok(None) };
-                    self.datagram = datagram;
-                    return Ok(Some(IncomingFrame { bytes: &self.datagram, shared_payload: None }));
+                    return Ok(self.receive_unreliable());
                 }
             }
         };
@@ -492,6 +490,11 @@ impl FrameTransport for StreamTransport {
         payload.put(&mut frame[head.len()..]);
         channel.end().send_unreliable(frame);
         Ok(())
+    }
+
+    fn receive_unreliable(&mut self) -> Option<IncomingFrame<'_>> {
+        self.datagram = self.channel.take_unreliable()?;
+        Some(IncomingFrame { bytes: &self.datagram, shared_payload: None })
     }
 
     fn charge_to(&mut self, share: BufferShare) {
