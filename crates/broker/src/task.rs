@@ -45,8 +45,9 @@ pub enum Task {
     /// [`Broker::taken_over`](crate::Broker::taken_over) or
     /// [`Broker::take_over_refused`](crate::Broker::take_over_refused).
     TakeOver { client: ClientId, step: TakeOverStep },
-    /// End a program's connection; the broker has forgotten the program.
-    SendAway { client: ClientId },
+    /// End a program's connection; the broker has forgotten the program. The reason is that of the BYE
+    /// before; it is empty for an MQTT client.
+    SendAway { client: ClientId, reason: String },
 }
 
 /// The next step of a delivery.

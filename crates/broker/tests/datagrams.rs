@@ -64,16 +64,16 @@ enum Side {
 }
 
 /// A program, a broker's acceptor, and the network between them, with a clock of its own.
-struct Network {
-    now: Instant,
+pub(crate) struct Network {
+    pub(crate) now: Instant,
     faults: NetworkFaults,
     chance: Chance,
     /// Datagrams by the time of their arrival; the number separates datagrams of one moment.
     on_their_way: BTreeMap<(Instant, u64), (Side, Vec<u8>)>,
     sent: u64,
     acceptor: DatagramAcceptor,
-    program: Option<DatagramLink>,
-    broker: Option<DatagramLink>,
+    pub(crate) program: Option<DatagramLink>,
+    pub(crate) broker: Option<DatagramLink>,
 }
 
 const PROGRAM: &str = "192.0.2.1:1000";
@@ -268,7 +268,7 @@ fn a_handshake_that_loses_the_brokers_certificates_adds_no_pings() {
     assert!(network.sent < 40, "{} datagrams", network.sent);
 }
 
-fn established() -> Network {
+pub(crate) fn established() -> Network {
     let mut network = Network::new(NetworkFaults { lost: 0, doubled: 0, spread: 0, seed: 1 });
     let bytes = [vec![1; 10], vec![2; 10]];
     assert_eq!(exchange(&mut network, &bytes), bytes);

@@ -151,7 +151,7 @@ fn those_who_say_nothing_keep_nobody_out_for_long() {
     let gone = |broker: &mut Broker| {
         std::iter::from_fn(|| broker.task())
             .filter_map(|task| match task {
-                Task::SendAway { client } => Some(client.0),
+                Task::SendAway { client, .. } => Some(client.0),
                 _ => None,
             })
             .collect::<Vec<u32>>()

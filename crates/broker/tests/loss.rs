@@ -206,6 +206,30 @@ fn events_that_have_come_while_a_program_computes_are_not_reported_as_lost() {
 }
 
 #[test]
+fn a_program_that_ends_at_once_leaves_its_events_and_its_goodbye() {
+    const EVENTS: u64 = 40;
+    with_udp(|client, broker| {
+        let mut consumer = client(None);
+        consumer.subscribe(&SubscriptionSpec::new("feed")).expect("it fits");
+        let relay = Relay::to(broker, 0, Duration::from_millis(5), 9);
+        let mut supplier = client(Some(relay.address));
+        let topic = supplier.advertise(&Advertisement::new("feed")).expect("a topic");
+        // more than may be on its way before the first acknowledgement
+        for number in 1..=EVENTS {
+            let payload = [(number % 251) as u8; 1000];
+            supplier.publish_buffered(topic, &EventDraft::new(&payload)).expect("there is room");
+        }
+        drop(supplier);
+        let account = account(&mut consumer, EVENTS);
+        assert_eq!((account.came, account.lost), (EVENTS, 0), "{account:?}");
+        match consumer.receive(Some(Duration::from_secs(20))).expect("the broker is there") {
+            Some(Reception::Notice { notice: NoticeText::Gone { died, .. }, .. }) => assert!(!died),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
 fn events_too_large_for_a_datagram_come_whole_and_best_effort_excludes_what_needs_more() {
     with_udp(|client, _| {
         let mut reader = client(None);

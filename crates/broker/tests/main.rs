@@ -7,6 +7,7 @@ mod classes;
 mod common;
 mod content;
 mod counters;
+mod datagram_ends;
 mod datagrams;
 mod direct;
 mod direct_gate;

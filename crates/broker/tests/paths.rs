@@ -352,7 +352,7 @@ fn who_connects_and_does_not_greet_has_to_go() {
     ));
     let last = std::iter::from_fn(|| broker.task()).last();
     assert!(
-        matches!(last, Some(Task::SendAway { client: ClientId(1) }))
+        matches!(last, Some(Task::SendAway { client: ClientId(1), .. }))
             && broker.statistics(Instant::ZERO).clients == 0
     );
 }

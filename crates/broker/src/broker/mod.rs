@@ -487,7 +487,7 @@ impl Broker {
             let reason = &why.text;
             self.counters.sent_away += 1;
             self.answer(client, &Frame::Bye { reason });
-            self.tasks.push_back(Task::SendAway { client });
+            self.tasks.push_back(Task::SendAway { client, reason: reason.clone() });
             self.cut_links_of(client);
             self.gone(now, client);
         }

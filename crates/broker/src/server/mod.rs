@@ -410,10 +410,10 @@ impl Server {
                 Task::Reload { client } => drop(self.reload(ReloadAsker::Client(client))),
                 Task::TakeOver { client, step } => self.take_over(client, step),
                 Task::Forget { link } => drop(self.links.remove(&link)),
-                Task::SendAway { client: id } => {
+                Task::SendAway { client: id, reason } => {
                     self.beyond_epoll.remove(&id);
                     if let Some(mut client) = self.clients.remove(&id) {
-                        client.transport.close();
+                        client.transport.close_for(&reason);
                         self.lingering.keep(clock::now(), self.epoll.as_fd(), client.transport.as_fd());
                     }
                 }

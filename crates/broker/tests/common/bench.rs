@@ -179,7 +179,7 @@ impl BrokerBench {
         let (client, head, body) = match task {
             Task::Answer { client, head, body } => (client, head, body),
             Task::Note { text } => return self.notes.push(text),
-            Task::SendAway { client } => return self.ended.push(client),
+            Task::SendAway { client, .. } => return self.ended.push(client),
             Task::Reload { client } => return self.asked.push(client),
             _ => return,
         };

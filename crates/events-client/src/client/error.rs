@@ -116,6 +116,7 @@ impl From<TransportError> for Error {
         match error {
             TransportError::TooLarge { bytes, most } => Self::TooLong { length: bytes, most },
             TransportError::Interrupted => Self::Interrupted,
+            TransportError::SentAway(reason) => Self::SentAway(reason),
             other => Self::Broken(other),
         }
     }

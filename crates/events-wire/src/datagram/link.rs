@@ -21,6 +21,9 @@ const SPARE: usize = 48;
 /// Maximum bytes of a datagram that probes a silent end (RFC 9000, section 14).
 const PROBE: usize = 1200;
 
+/// The application's code of an end with a reason.
+const SENT_AWAY: u32 = 1;
+
 /// The reason why a link ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkEnd {
@@ -28,6 +31,8 @@ pub enum LinkEnd {
     Gone,
     /// The two ends do not accept each other.
     Refused(String),
+    /// The broker has closed the link, for this reason.
+    SentAway(String),
 }
 
 /// Whether written bytes have not left yet, as far as this is known.
@@ -190,7 +195,8 @@ impl DatagramLink {
                 // a broker that has refused a program and forgotten the link resets it, too: the first
                 // reason counts
                 Event::ConnectionLost { reason } => {
-                    self.end.get_or_insert_with(|| ended(&reason));
+                    let is_program = self.connection.side().is_client();
+                    self.end.get_or_insert_with(|| ended(&reason, is_program));
                 }
                 _ => {}
             }
@@ -327,9 +333,12 @@ impl DatagramLink {
         self.stream.is_none() || self.finished || self.end.is_some()
     }
 
-    /// Ends the link; bytes that have not left are lost.
-    pub fn close(&mut self, now: Instant) {
-        self.connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+    /// Ends the link; bytes that have not left are lost. A program also reads a broker's `reason`, unless it
+    /// is empty, because the end may come before the broker's last bytes, or without them.
+    pub fn close(&mut self, now: Instant, reason: &str) {
+        let code = if reason.is_empty() { 0 } else { SENT_AWAY };
+        let reason = bytes::Bytes::copy_from_slice(reason.as_bytes());
+        self.connection.close(now, VarInt::from_u32(code), reason);
         self.end.get_or_insert(LinkEnd::Gone);
     }
 
@@ -345,7 +354,7 @@ impl DatagramLink {
     }
 }
 
-fn ended(reason: &ConnectionError) -> LinkEnd {
+fn ended(reason: &ConnectionError, is_program: bool) -> LinkEnd {
     // RFC 9001, section 4.8: the code of a TLS alert is 0x100 plus the alert's number
     let is_alert = |code: quinn_proto::TransportErrorCode| (0x100..0x200).contains(&u64::from(code));
     match reason {
@@ -355,6 +364,11 @@ fn ended(reason: &ConnectionError) -> LinkEnd {
         ConnectionError::ConnectionClosed(close) if is_alert(close.error_code) => {
             let alert = AlertDescription::from(u64::from(close.error_code) as u8);
             LinkEnd::Refused(tls::in_words(&rustls::Error::AlertReceived(alert)))
+        }
+        ConnectionError::ApplicationClosed(close)
+            if is_program && close.error_code == VarInt::from_u32(SENT_AWAY) =>
+        {
+            LinkEnd::SentAway(String::from_utf8_lossy(&close.reason).into_owned())
         }
         _ => LinkEnd::Gone,
     }

@@ -92,11 +92,12 @@ impl ByteChannel {
         }
     }
 
-    pub(super) fn close(&mut self) {
+    /// Ends the channel. `rest` are bytes that it did not accept; they are lost in a socket.
+    pub(super) fn close(&mut self, rest: &[u8], reason: &str) {
         match self {
             Self::Socket(socket) => socket.close(),
             Self::WebSocket(socket) => socket.close(),
-            Self::Datagrams(channel) => channel.end().close(),
+            Self::Datagrams(channel) => channel.end().close(rest, reason),
         }
     }
 }

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 const MAX_DATAGRAM_BYTES: usize = 2048;
 /// The maximum number of datagrams that one call receives, so that a flood does not keep the caller forever.
 const TURN: usize = 256;
-/// The maximum time for which a program that ends waits until the broker has all its bytes: enough for
-/// several retransmissions on a network with a round-trip time of 100 ms.
+/// The maximum time for which a program that ends waits until the broker has all its bytes, also those for
+/// which there was no room: enough for several retransmissions on a network with a round-trip time of 100 ms.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -99,6 +99,7 @@ impl DatagramEnd {
             interrupt.poll()?;
             match channel.link.end() {
                 Some(LinkEnd::Refused(why)) => return Err(TransportError::Tls(why.clone())),
+                Some(LinkEnd::SentAway(why)) => return Err(TransportError::SentAway(why.clone())),
                 Some(LinkEnd::Gone) => return Err(TransportError::Failed(Errno::CONNREFUSED.into())),
                 None if channel.link.is_established() => return Ok(channel),
                 None => {}
@@ -241,7 +242,11 @@ impl DatagramEnd {
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
         let mut taken = 0;
         for piece in pieces {
-            let count = self.link.write(piece).map_err(as_error)?;
+            let count = self.link.write(piece).map_err(|end| match end {
+                // the reason follows the bytes that have come, which the caller reads next
+                LinkEnd::SentAway(_) => TransportError::Closed,
+                end => as_error(end),
+            })?;
             taken += count;
             if count < piece.len() {
                 break;
@@ -302,26 +307,34 @@ impl DatagramEnd {
         Ok(None)
     }
 
-    /// Ends the connection. A program waits, for a limited time, until the broker has all bytes.
-    pub(super) fn close(&mut self) {
-        self.link.finish();
+    /// Ends the connection after the `rest` of its bytes. A program waits, for a limited time, until the
+    /// broker has all of them. A broker does not wait, and gives its program the `reason` of the end.
+    pub(super) fn close(&mut self, mut rest: &[u8], reason: &str) {
         let until = Instant::now() + FAREWELL;
         let waits = self._claim.is_none();
-        // if the network fails now, the connection ends as well
-        let _ = self.pump();
-        while waits && !self.link.has_arrived() {
+        loop {
+            let taken = self.link.write(rest).unwrap_or_default();
+            rest = &rest[taken..];
+            if rest.is_empty() {
+                self.link.finish();
+            }
+            // if the network fails now, the connection ends as well
+            let is_over = self.pump().is_err() || self.link.end().is_some();
+            if !waits || is_over || (rest.is_empty() && self.link.has_arrived()) {
+                break;
+            }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.sleep(left).is_err() || self.pump().is_err() {
+            if left.is_zero() || self.sleep(left).is_err() {
                 break;
             }
         }
-        self.end();
+        self.end(reason);
     }
 
     /// Tells the other end that this end is gone.
-    fn end(&mut self) {
+    fn end(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.closed, true) {
-            self.link.close(Instant::now());
+            self.link.close(Instant::now(), reason);
             // if the message is lost, the other end detects the silence itself
             let _ = self.push();
         }
@@ -336,6 +349,7 @@ fn as_error(end: LinkEnd) -> TransportError {
     match end {
         LinkEnd::Gone => TransportError::Closed,
         LinkEnd::Refused(why) => TransportError::Tls(why),
+        LinkEnd::SentAway(why) => TransportError::SentAway(why),
     }
 }
 
@@ -343,7 +357,7 @@ impl Drop for DatagramEnd {
     fn drop(&mut self) {
         // a forked child's copy does not end the parent's connection
         if std::process::id() == self.process {
-            self.end();
+            self.end("");
         }
     }
 }

@@ -90,6 +90,9 @@ use unisono_sync::{CountedSleeper, Wait};
 pub enum TransportError {
     #[error("the other end is gone")]
     Closed,
+    /// The other end has ended the connection for this reason.
+    #[error("{0}")]
+    SentAway(String),
     /// The frame was not taken; the transport stays usable.
     #[error("a frame of {bytes} bytes is too large; the largest has {most}")]
     TooLarge { bytes: usize, most: usize },
@@ -486,6 +489,13 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
 
     /// Ends the connection. Frames that had left still arrive.
     fn close(&mut self);
+
+    /// Does the same after a last frame with this reason. A transport whose end may arrive before that frame,
+    /// or without it, tells the other end the reason itself ([`TransportError::SentAway`]).
+    fn close_for(&mut self, reason: &str) {
+        let _ = reason;
+        self.close();
+    }
 }
 
 /// The process at the other end, as the kernel reports it.

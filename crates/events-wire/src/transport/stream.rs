@@ -552,9 +552,13 @@ impl FrameTransport for StreamTransport {
     }
 
     fn close(&mut self) {
-        // bytes that do not leave now are lost: this end does not wait
+        self.close_for("");
+    }
+
+    fn close_for(&mut self, reason: &str) {
+        // bytes that do not leave now are lost, except over UDP: this end does not wait
         let _ = self.flush();
-        self.channel.close();
+        self.channel.close(&self.outbox[self.sent..], reason);
     }
 
     fn peer_certificates(&self) -> Option<CertificateChain> {

@@ -214,7 +214,7 @@ impl Broker {
         if let Some(answer) = connect_refused(terms, fault) {
             self.mqtt_answer(client, answer);
         }
-        self.tasks.push_back(Task::SendAway { client });
+        self.tasks.push_back(Task::SendAway { client, reason: String::new() });
         self.gone(now, client);
     }
 
@@ -255,7 +255,7 @@ impl Broker {
                         session.will = None;
                     }
                 }
-                self.tasks.push_back(Task::SendAway { client });
+                self.tasks.push_back(Task::SendAway { client, reason: String::new() });
                 self.gone(now, client);
             }
             MqttPacket::Connect(_) => {
@@ -460,7 +460,7 @@ impl Broker {
         if let Some(last_word) = last_word {
             self.mqtt_answer(client, last_word);
         }
-        self.tasks.push_back(Task::SendAway { client });
+        self.tasks.push_back(Task::SendAway { client, reason: String::new() });
         self.gone(now, client);
     }
 
