@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::processes::{Killed, text};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, pypi, require};
 use unisono_linux::programs::python_with;
@@ -11,8 +12,12 @@ use unisono_linux::programs::python_with;
 /// Starts a broker, and waits for the message that it serves: its socket exists a moment earlier, but refuses
 /// programs until then.
 fn serve(socket: &Path) -> Killed {
+    serve_with(&["--listen", &socket.display().to_string()])
+}
+
+fn serve_with(options: &[&str]) -> Killed {
     let mut command = Command::new(program::unisono());
-    command.args(["events", "serve", "--listen"]).arg(socket).stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(["events", "serve"]).args(options).stdin(Stdio::null()).stdout(Stdio::null());
     let mut broker = Killed(command.stderr(Stdio::piped()).spawn().expect("unisono starts"));
     let mut lines = BufReader::new(broker.0.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.starts_with("serving at")), "the broker does not serve");
@@ -21,13 +26,13 @@ fn serve(socket: &Path) -> Killed {
     broker
 }
 
-fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() -> TestOutcome {
-    let (library, scratch) = (program::directory(), tempfile::tempdir().expect("a directory"));
-    let (built, socket) = (scratch.path().join("program"), scratch.path().join("events"));
+/// Compiles a program of the tests in C.
+fn compile(source: &str, to: &Path) {
+    let library = program::directory();
     let compiled = Command::new("cc")
         .args(["-std=c11", "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra", "-Werror", "-I", "abi/c/include"])
-        .args(["abi/c/tests/events.c", "-o"])
-        .arg(&built)
+        .args([source, "-o"])
+        .arg(to)
         .arg("-L")
         .arg(&library)
         .args(["-lunisono", program::LIBRARY_PATH])
@@ -36,6 +41,12 @@ fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() ->
         .output()
         .expect("the compiler starts: linking Rust needs one, too");
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+}
+
+fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (built, socket) = (scratch.path().join("program"), scratch.path().join("events"));
+    compile("abi/c/tests/events.c", &built);
     let first = serve(&socket);
     let mut command = Command::new(&built);
     command.arg(&socket).arg("until it is killed").stdin(Stdio::null()).stdout(Stdio::piped());
@@ -49,6 +60,44 @@ fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() ->
     let _second = serve(&socket);
     assert_eq!(lines.next().as_deref(), Some("it came back"));
     assert!(running.0.wait().expect("it ends").success());
+    Ok(())
+}
+
+/// Receives numbers in their order, up to the one with the key `last`, and prints how many came.
+const CONSUMER: &str = r#"
+import sys, unisono
+at, direct = sys.argv[1], sys.argv[2] == "direct"
+with unisono.Subscriber("numbers", at=at, full="block-supplier", direct=direct) as consumer:
+    print("subscribed", flush=True)
+    number, last = 0, False
+    while not last:
+        event = consumer.receive(60)
+        number += 1
+        if not isinstance(event, unisono.Event) or bytes(event) != str(number).encode():
+            sys.exit(f"not {number}: {event!r}")
+        last = event.key == "last"
+print(number)
+"#;
+
+fn a_consumer_in_python_gets_all_events_of_a_supplier_in_c_over_a_direct_link_or_refuses_it() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (built, socket) = (scratch.path().join("links"), scratch.path().join("events"));
+    compile("abi/c/tests/links.c", &built);
+    let [port] = free_ports();
+    let at = format!("tcp:{port}");
+    let _broker = serve_with(&["--direct-tcp", "--listen", &socket.display().to_string(), "--listen", &at]);
+    for way in ["direct", "refused"] {
+        let mut consumer = python()?;
+        consumer.args(["-c", CONSUMER, &at, way]).stdout(Stdio::piped());
+        let mut consuming = Killed(consumer.spawn().expect("python3 starts"));
+        let mut said = BufReader::new(consuming.0.stdout.take().expect("a pipe")).lines();
+        assert_eq!(said.next().and_then(Result::ok).as_deref(), Some("subscribed"));
+        let supplied = Command::new(&built).arg(&at).arg(way).output().expect("it starts");
+        assert!(supplied.status.success(), "{way}: {}", text(&supplied.stderr));
+        let came = said.next().and_then(Result::ok).unwrap_or_default();
+        assert!(consuming.0.wait().expect("our child").success(), "{way}");
+        assert_eq!(came, text(&supplied.stdout).trim(), "{way}");
+    }
     Ok(())
 }
 
@@ -295,6 +344,7 @@ fn the_programs_of_the_guide_say_what_came() -> TestOutcome {
 host_tests![needs Nothing;
     the_programs_of_the_guide_say_what_came within 240,
     a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next within 240,
+    a_consumer_in_python_gets_all_events_of_a_supplier_in_c_over_a_direct_link_or_refuses_it within 240,
     the_python_package_does_what_its_tests_say within 300,
     readings_in_cbor_and_protobuf_are_decoded_by_their_content_type within 300,
     the_python_package_has_the_types_that_mypy_finds_in_strict_mode within 240,

@@ -13,6 +13,7 @@ mod events_full_disk;
 mod events_hand_over;
 mod events_joined;
 mod events_languages;
+mod events_links;
 mod events_memory;
 mod events_order;
 mod events_peers;
@@ -99,6 +100,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("events_hand_over", events_hand_over::TESTS),
     ("events_joined", events_joined::TESTS),
     ("events_languages", events_languages::TESTS),
+    ("events_links", events_links::TESTS),
     ("events_memory", events_memory::TESTS),
     ("events_order", events_order::TESTS),
     ("events_peers", events_peers::TESTS),
