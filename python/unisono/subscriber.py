@@ -99,7 +99,7 @@ class Subscriber:
         resume: this consumer's name in the broker's log. It gets the events of the log, each again until it is
             acknowledged, also after a crash. Iteration acknowledges them
         after: with `resume`, the position in the log after which to begin; 0 is the start of the log
-        direct: whether events may come directly from suppliers through shared memory, where that is possible
+        direct: whether events may come directly from suppliers, without the broker between them, where that is possible
         more: further keys of a SUBSCRIBE frame (crates/events-wire/PROTOCOL.md)
         """
         _check("full", full, ("drop-oldest", "drop-by-deadline", "block-supplier"))

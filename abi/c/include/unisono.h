@@ -520,7 +520,7 @@ typedef struct unisono_subscription {
         uint64_t acknowledge_ns;
         // Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
         // (crates/events-wire/PROTOCOL.md). "{\"direct\": false}" refuses events that suppliers send directly,
-        // through shared memory and without the broker. "{\"between\": \"shares\"}" divides the queue among
+        // without the broker between them. "{\"between\": \"shares\"}" divides the queue among
         // suppliers by their shares. "{\"order\": \"publication\"}" keeps the order in which each supplier
         // published on a topic; otherwise the event that is due first comes first. Over UDP, with
         // "{\"best_effort\": true}", no event waits for another event that the network lost.
