@@ -140,8 +140,7 @@ impl<P: EventPayload> EventChannel<P> {
             Some(it) if (it.topic, it.audiences) == (topic, self.audiences) => it.compared,
             _ => {
                 let name = (&*at.spec.name, at.spec.event_type.as_deref());
-                let compared =
-                    self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
+                let compared = self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
                 // sorted, so that the order of service and the inbox named in a refusal do not depend on the
                 // order of the matches
                 self.found.sort_unstable();

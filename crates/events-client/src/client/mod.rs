@@ -475,9 +475,7 @@ impl Client {
         let strange = |bad: Bad| Error::Strange(bad.to_string());
         if DeliverHead::begins(frame.bytes) {
             let (head, payload) = DeliverHead::read(frame.bytes).map_err(strange)?;
-            if head.flags.acknowledge
-                && let Some(reconnect) = &mut self.reconnect
-            {
+            if let (true, Some(reconnect)) = (head.flags.acknowledge, &mut self.reconnect) {
                 reconnect.delivered(&head);
             }
             let (of, number) = ((head.consumer, head.topic, head.supplier), head.sequence);
