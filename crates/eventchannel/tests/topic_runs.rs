@@ -75,3 +75,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_topic_of_another_type_reaches_the_consumers_of_that_type() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("t");
+    let consumer = bench.consumer("c", InboxSpec::default());
+    let heat = crate::common::all("t").typed("heat");
+    bench.channel.subscribe(Instant::ZERO, consumer, heat).expect("it may come");
+    let reached = |bench: &mut Bench| {
+        let done = bench.channel.try_publish(Instant::ZERO, bench.supplier, topic, event());
+        let Ok(Published::Taken { inboxes, .. }) = done else { panic!("{done:?}") };
+        inboxes
+    };
+    assert_eq!(reached(&mut bench), 0);
+    bench.channel.withdraw(bench.supplier);
+    let typed = TopicSpec::new("t").expect("a name").typed("heat");
+    assert_eq!(bench.channel.declare(typed).expect("nobody declares it"), topic);
+    bench.supplier = bench.channel.supplier(Instant::ZERO, None).expect("room");
+    let offer = Offer { event_type: Some("heat".into()), ..Offer::new(topic) };
+    bench.channel.offer(bench.supplier, offer).expect("its type");
+    assert_eq!(reached(&mut bench), 1);
+}

@@ -139,6 +139,7 @@ mod tests {
             send(&mut broker, now, READERS[reader], &Frame::Subscribe { number, spec: Box::new(spec) });
         }
         while broker.task().is_some() {}
+        assert_eq!(broker.channel.inboxes().count(), wishes.len(), "a subscription is refused");
         broker
     }
 
@@ -170,6 +171,31 @@ mod tests {
             take_tasks(broker, &mut sent);
         }
         sent
+    }
+
+    #[test]
+    fn a_run_has_the_waiting_events_of_a_consumer_until_one_has_a_deadline() {
+        let (mut broker, now) = (broker(&[(0, true, false, 40)]), Instant::from_nanos(2));
+        let publish = |broker: &mut Broker, number: u32, deadline: PublishDeadline| {
+            let head = PublishHead { topic: 1, deadline, ..PublishHead::default() };
+            send(broker, now, WRITER, &Frame::Publish { head, payload: &number.to_le_bytes() });
+        };
+        (0..3).for_each(|number| publish(&mut broker, number, PublishDeadline::default()));
+        assert!(matches!(broker.next(now), Next::Delivered));
+        take_tasks(&mut broker, &mut Vec::new());
+        let mut run = broker.begin_run().expect("nothing else is due");
+        for number in 1..3_u32 {
+            let (_, body) = broker.next_of_run(now, &mut run).expect("it waits");
+            assert_eq!(payload(&body), number.to_le_bytes());
+        }
+        assert!(broker.next_of_run(now, &mut run).is_none(), "none waits");
+        publish(&mut broker, 3, PublishDeadline::default());
+        publish(&mut broker, 4, PublishDeadline::In(Duration::from_nanos(9)));
+        assert!(broker.next_of_run(now, &mut run).is_none(), "the next event has a deadline");
+        assert!(matches!(broker.next(now), Next::Delivered));
+        take_tasks(&mut broker, &mut Vec::new());
+        assert!(broker.next_of_run(now, &mut run).is_none(), "the last event has a deadline");
+        assert_eq!(deliver(&mut broker, now, true).len(), 1, "the event without a deadline is left");
     }
 
     proptest! {

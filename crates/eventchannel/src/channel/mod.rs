@@ -267,7 +267,7 @@ pub struct EventChannel<P> {
     /// The number of kept events that were checked for new subscriptions since the last call of `take_work`
     /// or `next`.
     looks: usize,
-    /// Number of subscriptions added and removed so far.
+    /// Number of subscriptions added and removed, and of topics declared with other parameters, so far.
     audiences: u64,
     /// The maximum history depth that any topic has been declared with, in events.
     deepest: usize,
@@ -523,6 +523,8 @@ const WORK_STEPS: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Publication;
+    use crate::index::Interest;
     use crate::quality::Offer;
     use unisono_fairqueue::ClassSpec;
 
@@ -544,5 +546,26 @@ mod tests {
         assert!(given.iter().all(|number| (1..FIRST_FOREIGN).contains(number)), "{given:?}");
         let different: BTreeSet<_> = given.iter().collect();
         assert_eq!(different.len(), given.len(), "{given:?}");
+    }
+
+    #[test]
+    fn a_topic_with_the_number_of_a_retired_one_has_its_own_consumers() {
+        let classes = Hierarchy::new(ClassSpec::new("all")).and_then(|all| all.with_default("all"));
+        let mut channel: EventChannel<Vec<u8>> =
+            EventChannel::new(classes.expect("one class"), ChannelLimits::default());
+        let consumer = channel.connect(Instant::ZERO, ConsumerSpec::new("c")).expect("admitted");
+        let interest = Interest::in_topics("t/0".parse().expect("a pattern"));
+        channel.subscribe(Instant::ZERO, consumer, interest).expect("it fits");
+        for (name, inboxes) in [("t/0", 1), ("t/1", 0)] {
+            channel.numbers = 999;
+            let topic = channel.declare(TopicSpec::new(name).expect("a name")).expect("room");
+            assert_eq!(topic, TopicId(1000));
+            let supplier = channel.supplier(Instant::ZERO, None).expect("room");
+            channel.offer(supplier, Offer::new(topic)).expect("no type");
+            let done = channel.try_publish(Instant::ZERO, supplier, topic, Publication::new(Vec::new()));
+            assert_eq!(done, Ok(Published::Taken { sequence: 1, inboxes }));
+            channel.withdraw(supplier);
+            channel.retire(topic).expect("nobody offers it");
+        }
     }
 }

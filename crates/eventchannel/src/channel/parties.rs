@@ -281,6 +281,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     fn forget_topic(&mut self, topic: TopicId) {
+        self.reusable_search = None; // another topic may get the number
         if let Some(topic) = self.topics.remove(&topic) {
             topic.charges().for_each(|charge| self.kept.release(charge));
             self.kept.release_name(topic.charge);

@@ -28,7 +28,8 @@ pub enum Published {
 }
 
 /// A search for subscriptions that need not be repeated for further events of its topic, as long as no
-/// subscription comes or goes. It has met no filter, so its result does not depend on the event's fields.
+/// subscription comes or goes and no topic gets another type. It has met no filter, so its result does not
+/// depend on the event's fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReusableSearch {
     topic: TopicId,

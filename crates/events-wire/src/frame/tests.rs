@@ -82,6 +82,94 @@ proptest! {
             prop_assert_eq!(again, bytes);
         }
     }
+
+    #[test]
+    fn an_event_is_read_or_refused_as_its_fields_are_one_by_one(
+        is_publication in any::<bool>(), flags in any::<[bool; 5]>(), number in any::<u32>(), long in any::<u64>(),
+        key in ".{0,9}", payload in proptest::collection::vec(any::<u8>(), 0..60),
+        changes in proptest::collection::vec((prop_oneof![0..8_usize, 8..80_usize], any::<u8>()), 0..3),
+        length in proptest::option::weighted(0.3, 0..90_usize),
+    ) {
+        let [is_relative, late, retained, part, acknowledge] = flags;
+        let fields = FieldSet::new().with("n", long as i64).with("t", &*key);
+        let mut bytes = Vec::new();
+        if is_publication {
+            PublishHead {
+                flags: PublishFlags { answer: late, at_once: retained }, criticality: 3, topic: number, token: number,
+                deadline: PublishDeadline::read(is_relative, long), sequence: part.then_some(long), key: &key, fields,
+            }.write(&mut bytes);
+        } else {
+            DeliverHead {
+                flags: DeliverFlags { late, retained, part, acknowledge }, criticality: 3, repeated: 2, consumer: number,
+                topic: 1, supplier: 2, sequence: long, times: DeliverTimes::read(is_relative, [4, long]), delivery: long,
+                key: &key, fields,
+            }.write(&mut bytes);
+        }
+        bytes.extend(payload);
+        for (at, value) in changes {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+        }
+        bytes.truncate(length.unwrap_or(usize::MAX));
+        let expected = read_fields_one_by_one(&bytes);
+        let read = match (PublishHead::read(&bytes), DeliverHead::read(&bytes)) {
+            (Ok((head, payload)), Err(_)) => Some(Frame::Publish { head, payload }),
+            (Err(_), Ok((head, payload))) => Some(Frame::Deliver { head, payload }),
+            _ => None,
+        };
+        prop_assert_eq!(&read, &expected);
+        if PublishHead::begins(&bytes) || DeliverHead::begins(&bytes) {
+            prop_assert_eq!(Frame::read(&bytes).ok(), expected);
+        } else {
+            prop_assert_eq!(expected, None);
+        }
+    }
+}
+
+/// Reads a publication or a delivery without its head's own reader. `None`: the bytes are neither.
+fn read_fields_one_by_one(bytes: &[u8]) -> Option<Frame<'_>> {
+    let mut reader = FrameReader::new(bytes);
+    let [kind, flags, criticality, repeated] = reader.array().ok()?;
+    let number = reader.word().ok()?;
+    let flag = |place: u8| flags >> place & 1 == 1;
+    match kind {
+        3 if flags < 16 && repeated == 0 => {
+            let deadline = PublishDeadline::read(flag(0), reader.long().ok()?);
+            let token = reader.word().ok()?;
+            let sequence = if flag(3) { Some(reader.long().ok()?) } else { None };
+            let (key, fields) = reader.key_and_fields().ok()?;
+            let flags = PublishFlags { answer: flag(1), at_once: flag(2) };
+            let topic = number;
+            let head = PublishHead { flags, criticality, topic, deadline, token, sequence, key, fields };
+            Some(Frame::Publish { head, payload: reader.rest() })
+        }
+        135 if flags < 32 => {
+            let [topic, supplier] = [reader.word().ok()?, reader.word().ok()?];
+            let sequence = reader.long().ok()?;
+            let times = DeliverTimes::read(flag(0), [reader.long().ok()?, reader.long().ok()?]);
+            let delivery = reader.long().ok()?;
+            let (key, fields) = reader.key_and_fields().ok()?;
+            let flags =
+                DeliverFlags { late: flag(1), retained: flag(2), part: flag(3), acknowledge: flag(4) };
+            let consumer = number;
+            let head = DeliverHead {
+                flags,
+                criticality,
+                repeated,
+                consumer,
+                topic,
+                supplier,
+                sequence,
+                times,
+                delivery,
+                key,
+                fields,
+            };
+            Some(Frame::Deliver { head, payload: reader.rest() })
+        }
+        _ => None,
+    }
 }
 
 #[test]
