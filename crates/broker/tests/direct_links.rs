@@ -186,21 +186,28 @@ fn a_supplier_that_does_not_leave_in_time_loses_its_link_at_the_consumers_end() 
 
 #[test]
 fn a_supplier_that_may_have_no_link_any_more_loses_it_after_half_a_second() {
-    let mut it = Bench::linked();
     let bound =
         "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nconnections = 9\nsize = 10\n";
-    let permissions = Some(Permissions::parse(bound, &|_| None).expect("it is sound"));
-    let settings = BrokerSettings { permissions, ..BrokerSettings::default() };
-    let settings = it.broker.check_settings(settings).expect("no class changes");
-    let asker = ReloadAsker::Signal { user: None };
-    let report = it.broker.reload(it.now, asker, settings, ReloadedFiles::default());
-    assert_eq!(report.ended, 0, "{report:?}");
-    let did = it.did();
-    assert!(did.contains(&Order(SUPPLIER, RingOrder::Recall {})), "{did:?}");
-    it.now += Duration::from_millis(499);
-    assert_eq!(it.did(), []);
-    it.now += Duration::from_millis(1);
-    assert_eq!(it.did(), [Order(CONSUMER, RingOrder::Cut { link: 1 })]);
+    // a supplier that was recalled before has no more time than others
+    for is_recalled in [false, true] {
+        let mut it = Bench::linked();
+        if is_recalled {
+            it.subscribe(OTHER);
+            it.did();
+        }
+        let permissions = Some(Permissions::parse(bound, &|_| None).expect("it is sound"));
+        let settings = BrokerSettings { permissions, ..BrokerSettings::default() };
+        let settings = it.broker.check_settings(settings).expect("no class changes");
+        let asker = ReloadAsker::Signal { user: None };
+        let report = it.broker.reload(it.now, asker, settings, ReloadedFiles::default());
+        assert_eq!(report.ended, 0, "{report:?}");
+        let did = it.did();
+        assert_eq!(did.contains(&Order(SUPPLIER, RingOrder::Recall {})), !is_recalled, "{did:?}");
+        it.now += Duration::from_millis(499);
+        assert_eq!(it.did(), []);
+        it.now += Duration::from_millis(1);
+        assert_eq!(it.did().first(), Some(&Order(CONSUMER, RingOrder::Cut { link: 1 })));
+    }
 }
 
 #[test]

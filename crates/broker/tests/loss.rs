@@ -206,6 +206,28 @@ fn events_that_have_come_while_a_program_computes_are_not_reported_as_lost() {
 }
 
 #[test]
+fn the_count_of_one_supplier_loses_no_events_of_another_that_began_after_it() {
+    with_udp(|client, _| {
+        let mut consumer = client(None);
+        let spec = SubscriptionSpec { best_effort: true, ..SubscriptionSpec::new("+") };
+        consumer.subscribe(&spec).expect("it fits");
+        let mut suppliers = [client(None), client(None)];
+        for (supplier, name) in suppliers.iter_mut().zip(["first", "second"]) {
+            let topic = supplier.advertise(&Advertisement::new(name)).expect("a topic");
+            for number in 1..=20_u8 {
+                supplier.publish(topic, &EventDraft::new(&[number; 200])).expect("the broker is there");
+            }
+            // the broker sends its count 0.2 s after the last event
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        for number in 1..=40 {
+            let came = consumer.receive(Some(Duration::from_secs(20))).expect("the broker is there");
+            assert!(matches!(came, Some(Reception::Event(_))), "{came:?} in place of event {number}");
+        }
+    });
+}
+
+#[test]
 fn a_program_that_ends_at_once_leaves_its_events_and_its_goodbye() {
     const EVENTS: u64 = 40;
     with_udp(|client, broker| {

@@ -2,11 +2,12 @@
 //! come after they were reported as lost.
 
 use super::{Reception, SubscriptionHandle};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_events_wire::NoticeText;
 use unisono_events_wire::TopicNames;
 use unisono_events_wire::frame::DeliverHead;
+use unisono_events_wire::transport::{FrameTransport, IncomingFrame, TransportError};
 
 /// Deliveries received from one supplier on one topic.
 #[derive(Clone, Copy, Debug)]
@@ -25,20 +26,48 @@ pub(super) struct BestEffortReading {
     /// The broker's report of how many deliveries it has sent, and the last number. It came on the stream, so
     /// it may have overtaken datagrams that have come before it and were not taken.
     sent: Option<(DeliveryPair, (u64, u64))>,
+    /// Datagrams that were taken because of a report, and whose supplier's first delivery may be on the
+    /// stream behind the report. They are dropped once the stream has no more frames.
+    early: HashMap<DeliveryPair, VecDeque<Vec<u8>>>,
+    /// Those whose supplier's first delivery has been taken.
+    due: VecDeque<Vec<u8>>,
 }
 
 impl BestEffortReading {
-    /// Handles a delivery. Returns `None` if the delivery is dropped, because it was already reported as lost
-    /// or because its supplier is not known yet. Otherwise, returns the gap to report before the delivery, if
-    /// any.
-    pub(super) fn take(&mut self, head: &DeliverHead<'_>, topics: &TopicNames) -> Option<Option<Reception>> {
+    /// Returns the next frame. `early` holds its bytes if it was taken from the transport before.
+    pub(super) fn next_frame<'a>(
+        &mut self,
+        transport: &'a mut dyn FrameTransport,
+        early: &'a mut Vec<u8>,
+    ) -> Result<Option<IncomingFrame<'a>>, TransportError> {
+        if let Some(bytes) = self.due.pop_front() {
+            *early = bytes;
+            return Ok(Some(IncomingFrame { bytes: early, shared_payload: None }));
+        }
+        if self.sent.is_some() { Ok(transport.receive_unreliable()) } else { transport.receive() }
+    }
+
+    /// Handles a delivery, whose frame has these `bytes`. Returns `None` if the delivery is dropped, because
+    /// it was already reported as lost or because its supplier is not known yet, or if it is kept until its
+    /// supplier is known. Otherwise, returns the gap to report before the delivery, if any.
+    pub(super) fn take(
+        &mut self,
+        head: &DeliverHead<'_>,
+        bytes: &[u8],
+        topics: &TopicNames,
+    ) -> Option<Option<Reception>> {
         if head.flags.acknowledge || head.delivery == 0 {
             return Some(None);
         }
         let pair = (head.consumer, head.topic, head.supplier);
         if head.delivery == 1 {
             self.received.insert(pair, ReceivedDeliveries { count: 1, last: head.sequence });
+            self.due.extend(self.early.remove(&pair).unwrap_or_default());
             return Some(None);
+        }
+        if self.sent.is_some() && !self.received.contains_key(&pair) {
+            self.early.entry(pair).or_default().push_back(bytes.to_vec());
+            return None;
         }
         // the topic's name is unknown if the names are being announced anew and this delivery has overtaken
         // them
@@ -65,9 +94,15 @@ impl BestEffortReading {
         self.sent.is_some()
     }
 
-    /// Handles the report after the last datagram was taken. Returns the gap to report, if any.
-    pub(super) fn took_datagrams(&mut self, topics: &TopicNames) -> Option<Reception> {
-        let (pair, (count, last)) = self.sent.take()?;
+    /// Handles the report after the last datagram was taken. Returns the gap to report, if any. Without a
+    /// report, the stream has no more frames either, unless it `stopped_early`.
+    pub(super) fn took_datagrams(&mut self, stopped_early: bool, topics: &TopicNames) -> Option<Reception> {
+        let Some((pair, (count, last))) = self.sent.take() else {
+            if !stopped_early {
+                self.early.clear();
+            }
+            return None;
+        };
         let received = self.received.get_mut(&pair)?;
         let lost = count.saturating_sub(received.count);
         let gap = (lost > 0).then(|| gap(pair, (received.last, last), lost, topics));

@@ -466,10 +466,10 @@ impl Client {
 
     /// Handles one frame that has come. Returns whether there was one.
     fn take_frame(&mut self) -> Result<bool, Error> {
-        let waits = self.best_effort.takes_datagrams();
-        let frame = if waits { self.transport.receive_unreliable() } else { self.transport.receive()? };
-        let Some(frame) = frame else {
-            self.received.extend(self.best_effort.took_datagrams(&self.topics));
+        let (waits, mut early) = (self.best_effort.takes_datagrams(), Vec::new());
+        let Some(frame) = self.best_effort.next_frame(&mut *self.transport, &mut early)? else {
+            let stopped_early = self.transport.stopped_early();
+            self.received.extend(self.best_effort.took_datagrams(stopped_early, &self.topics));
             return Ok(waits);
         };
         let strange = |bad: Bad| Error::Strange(bad.to_string());
@@ -481,8 +481,9 @@ impl Client {
             let (of, number) = ((head.consumer, head.topic, head.supplier), head.sequence);
             let is_direct = !self.direct.readings.is_empty();
             if !is_direct {
-                // the event may have been reported as lost already
-                let Some(gap) = self.best_effort.take(&head, &self.topics) else { return Ok(true) };
+                // the event may have been reported as lost already, or its supplier is not known yet
+                let gap = self.best_effort.take(&head, frame.bytes, &self.topics);
+                let Some(gap) = gap else { return Ok(true) };
                 self.received.extend(gap);
             }
             let payload = (payload, frame.shared_payload);

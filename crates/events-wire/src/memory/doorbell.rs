@@ -285,6 +285,7 @@ unisono_linux::as_fd!(Doorbell.0.socket);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd as _;
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
     use unisono_linux::poll::readable;

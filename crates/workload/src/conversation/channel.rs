@@ -23,6 +23,8 @@ const QUEUE: usize = 4 << 20;
 struct ChannelConversation {
     client: Client,
     topic: TopicHandle,
+    /// The other end's first message, if it came before this end knew of their links.
+    early: Option<Vec<u8>>,
 }
 
 /// Opens conversation `number` through the broker at `address`.
@@ -56,12 +58,13 @@ pub(super) fn channel(
         match client.receive(Some(HELLO_INTERVAL)).map_err(failed)? {
             Some(Reception::Event(_)) => {
                 client.publish(outlet, &hello).map_err(failed)?;
-                if scene.carrier == ConversationCarrier::ChannelLink {
-                    // one link in each direction; the conversations are opened one after the other
-                    let links = 2 * (u64::from(number) + 1);
-                    until_linked(&mut client, outlet, links, until)?;
-                }
-                return Ok(Box::new(ChannelConversation { client, topic: outlet }));
+                // one link in each direction; the conversations are opened one after the other
+                let links = 2 * (u64::from(number) + 1);
+                let early = match scene.carrier {
+                    ConversationCarrier::ChannelLink => until_linked(&mut client, outlet, links, until)?,
+                    _ => None,
+                };
+                return Ok(Box::new(ChannelConversation { client, topic: outlet, early }));
             }
             _ if clock::now() < until => {}
             _ => return Err(Error::Exchange(format!("nobody at the other end of {}", topic(other)))),
@@ -70,8 +73,14 @@ pub(super) fn channel(
 }
 
 /// Says hello until the broker counts `links` direct links; a conversation that went through the broker would
-/// be measured as another one.
-fn until_linked(client: &mut Client, outlet: TopicHandle, links: u64, until: Instant) -> Result<(), Error> {
+/// be measured as another one. Returns the other end's first message, if it comes meanwhile: that end has
+/// found the links before.
+fn until_linked(
+    client: &mut Client,
+    outlet: TopicHandle,
+    links: u64,
+    until: Instant,
+) -> Result<Option<Vec<u8>>, Error> {
     let failed = |error: unisono_events_client::Error| Error::Exchange(error.to_string());
     while client.statistics().map_err(failed)?.direct < links {
         if clock::now() >= until {
@@ -80,11 +89,15 @@ fn until_linked(client: &mut Client, outlet: TopicHandle, links: u64, until: Ins
             ));
         }
         client.publish(outlet, &EventDraft::new(&[]).keyed(HELLO)).map_err(failed)?;
-        client.receive(Some(HELLO_INTERVAL)).map_err(failed)?;
+        if let Some(Reception::Event(event)) = client.receive(Some(HELLO_INTERVAL)).map_err(failed)?
+            && event.key.as_deref() != Some(HELLO)
+        {
+            return Ok(Some(event.payload.bytes().into_owned()));
+        }
         // the other end says hello as often, and each of them is received at once
         std::thread::sleep(HELLO_PAUSE);
     }
-    Ok(())
+    Ok(None)
 }
 
 impl Conversation for ChannelConversation {
@@ -97,6 +110,10 @@ impl Conversation for ChannelConversation {
     }
 
     fn receive(&mut self, message: &mut Vec<u8>, until: Instant) -> io::Result<NextMessage> {
+        if let Some(early) = self.early.take() {
+            *message = early;
+            return Ok(NextMessage::Message);
+        }
         loop {
             let left = until - clock::now();
             match self.client.receive(Some(left.into())).map_err(io::Error::other)? {

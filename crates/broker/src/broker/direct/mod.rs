@@ -255,12 +255,15 @@ impl Broker {
         short.retain(|topic| !topics.contains(topic));
         for (client, number) in &affected {
             let Some(at) = suppliers.get_mut(&(*client, *number)) else { continue };
+            // rules that were read since the last arrangement may no longer allow the program rings
+            let has_right = clients.get(client).and_then(ConnectedClient::direct_way) == Some(at.way);
             if matches!(at.state, DirectState::Recalled | DirectState::GivenUp) {
+                if !has_right {
+                    tcp.shorten_recall(now, (*client, *number));
+                }
                 continue;
             }
             let (way, audience) = (at.way, audiences.get(&at.topic).and_then(Option::as_ref));
-            // rules that were read since the last arrangement may no longer allow the program rings
-            let has_right = clients.get(client).and_then(ConnectedClient::direct_way) == Some(way);
             let may = audience.as_ref().is_some_and(|audience| {
                 // one thread cannot wait for itself, and a ring cannot drop the events of one supplier and
                 // block another one

@@ -196,6 +196,12 @@ impl TcpLinks {
         self.recalled.push(RecalledLink { of, link, has_arrived: false, until: now + REVOKE_TIMEOUT });
     }
 
+    /// Shortens the wait for a supplier that was recalled before its right ended.
+    pub(super) fn shorten_recall(&mut self, now: Instant, of: (ClientId, u32)) {
+        let theirs = self.recalled.iter_mut().filter(|it| it.of == of);
+        theirs.for_each(|it| it.until = it.until.min(now + REVOKE_TIMEOUT));
+    }
+
     /// Records that a recalled supplier has left its link, or is gone.
     pub(super) fn end_recall(&mut self, of: (ClientId, u32)) {
         self.recalled.retain(|it| it.of != of);
