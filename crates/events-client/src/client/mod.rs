@@ -487,15 +487,13 @@ impl Client {
                 self.received.extend(gap);
             }
             let payload = (payload, frame.shared_payload);
-            let mut event = self.parts.deliver(&self.topics, self.connection, head, payload);
+            let event = self.parts.deliver(&self.topics, self.connection, head, payload);
             // events of correlations never come from rings
-            if is_direct {
-                event = event.and_then(|event| self.sort_with_ring(of, event));
-                if event.is_some() {
+            let sort = |event| if is_direct { self.sort_with_ring(of, event) } else { Some(event) };
+            if let Some(event) = event.and_then(sort) {
+                if is_direct {
                     self.empty_rings(of, Some(number));
                 }
-            }
-            if let Some(event) = event {
                 self.received.push_back(Reception::Event(event));
             }
             return Ok(true);
