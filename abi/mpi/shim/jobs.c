@@ -8,6 +8,7 @@
  * A ring of connections shows it which ranks are gone.
  */
 #include "shim.h"
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,16 +250,25 @@ static int all_serve(MPI_Comm comm, bool *serve)
 	return code;
 }
 
-/* Counts the members on this host. Collective. */
-static int count_here(MPI_Comm comm, int *here)
+/*
+ * Counts the members on this host, and the processors that they may use together: each may be bound to one of
+ * its own. Collective.
+ */
+static int count_here(MPI_Comm comm, int *here, int *processors)
 {
 	MPI_Comm together;
-	int code = PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together);
+	cpu_set_t set;
+	int code = PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together), freed;
 
 	if (code)
 		return code;
 	PMPI_Comm_size(together, here);
-	return PMPI_Comm_free(&together);
+	CPU_ZERO(&set);
+	sched_getaffinity(0, sizeof set, &set); /* fails beyond 1024 processors: then none is counted */
+	code = PMPI_Allreduce(MPI_IN_PLACE, &set, sizeof set, MPI_BYTE, MPI_BOR, together);
+	*processors = CPU_COUNT(&set);
+	freed = PMPI_Comm_free(&together);
+	return code ? code : freed;
 }
 
 static int job_make(MPI_Comm comm, struct job **made)
@@ -312,11 +322,11 @@ static int job_make(MPI_Comm comm, struct job **made)
 		};
 
 		unisono_mpi_watch *watch = NULL;
-		int here = 1;
+		int here = 1, processors = 0;
 
 		code = PMPI_Comm_dup(comm, &job->messages);
 		if (!code)
-			code = count_here(comm, &here);
+			code = count_here(comm, &here, &processors);
 		if (!code)
 			code = all_serve(comm, &job->waits_serve);
 		if (!code)
@@ -327,7 +337,8 @@ static int job_make(MPI_Comm comm, struct job **made)
 			free(job);
 			return code;
 		}
-		status = unisono_mpi_job_messages(job->rank, job->size, here, &messages, watch, &job->core);
+		status = unisono_mpi_job_messages(job->rank, job->size, here, processors, &messages, watch,
+						  &job->core);
 		if (!status && agent_disabled())
 			unisono_mpi_job_without_agent(job->core);
 	}

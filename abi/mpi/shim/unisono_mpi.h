@@ -130,11 +130,13 @@ unisono_status unisono_mpi_job_shared(int rank,
                                       unisono_mpi_progress progress,
                                       unisono_job **job);
 
-// Makes a job whose ranks communicate by the host MPI's messages; `here` of them are on this host. The
-// callbacks stay valid as long as the job, which takes over `watch`; NULL for none. Collective.
+// Makes a job whose ranks communicate by the host MPI's messages. `here` of them are on this host, and may
+// use `processors` processors together. The callbacks stay valid as long as the job, which takes over
+// `watch`; NULL for none. Collective.
 unisono_status unisono_mpi_job_messages(int rank,
                                         int size,
                                         int here,
+                                        int processors,
                                         const struct unisono_mpi_messages *callbacks,
                                         struct unisono_mpi_watch *watch,
                                         unisono_job **job);

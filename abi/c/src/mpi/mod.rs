@@ -34,7 +34,7 @@ use crate::job::{self, JobHandle};
 use crate::request::RequestHandle;
 use crate::window::{self, WindowHandle, with_window};
 use messages::watch::WatchHandle;
-use messages::{Callbacks, HostMessages};
+use messages::{AWAKE, Callbacks, HostMessages};
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration as StdDuration;
 use std::{ptr, slice};
@@ -132,13 +132,15 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
     })
 }
 
-/// Makes a job whose ranks communicate by the host MPI's messages; `here` of them are on this host. The
-/// callbacks stay valid as long as the job, which takes over `watch`; NULL for none. Collective.
+/// Makes a job whose ranks communicate by the host MPI's messages. `here` of them are on this host, and may
+/// use `processors` processors together. The callbacks stay valid as long as the job, which takes over
+/// `watch`; NULL for none. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_messages(
     rank: c_int,
     size: c_int,
     here: c_int,
+    processors: c_int,
     callbacks: *const Callbacks,
     watch: *mut WatchHandle,
     job: *mut *mut JobHandle,
@@ -150,8 +152,9 @@ pub unsafe extern "C" fn unisono_mpi_job_messages(
         let place = membership(rank, size, Key::from_bytes([0; 16]))?;
         // SAFETY: the shim passes a handle that `unisono_mpi_watch_new` made, and uses it no more.
         let watch = (!watch.is_null()).then(|| unsafe { Box::from_raw(watch) });
-        let here = usize::try_from(here).unwrap_or(place.size);
-        let messages = HostMessages::new(place.rank, place.size, here, callbacks, watch);
+        let processors = f64::from(processors).min(host_waits::quota_of_process());
+        let awake = if f64::from(here) - 0.01 <= processors { AWAKE } else { Duration::ZERO };
+        let messages = HostMessages::new(place.rank, place.size, awake, callbacks, watch);
         // SAFETY: the shim passes room for the handle.
         unsafe { job::write_handle(job, Job::over(messages)) }
     })

@@ -349,7 +349,7 @@ impl<F: FnMut() -> bool> Watch for CompletionWatch<'_, F> {
 
 /// Returns the number of processors that this process may use at a time by its quota; infinite if it has
 /// none.
-fn quota_of_process() -> f64 {
+pub(super) fn quota_of_process() -> f64 {
     static QUOTA: OnceLock<f64> = OnceLock::new();
     let read = || quota::limits().ok().and_then(|limits| limits.quota).map(|quota| quota.processors());
     *QUOTA.get_or_init(|| read().unwrap_or(f64::INFINITY))

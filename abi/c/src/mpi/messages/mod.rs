@@ -32,7 +32,7 @@ const POLLS: u32 = 200;
 /// The minimum time before the first pause, if each rank of this host has a processor. It is longer than a
 /// pause with the kernel's timer slack (50 us) and a wake-up: otherwise two ranks that wait for each other
 /// can go on to find each other asleep. The shim's waits that serve windows poll as long (host_ranks.c).
-const AWAKE: Duration = Duration::from_micros(500);
+pub(crate) const AWAKE: Duration = Duration::from_micros(500);
 const FIRST_POLL_DELAY: Duration = Duration::from_micros(5);
 const MAX_POLL_DELAY: Duration = Duration::from_micros(200);
 /// Larger messages are sent by a rendezvous in most MPIs; several packets in flight are faster than one long
@@ -122,20 +122,19 @@ pub(crate) struct HostMessages {
 unsafe impl Send for HostMessages {}
 
 impl HostMessages {
-    /// Creates the end of a rank; `here` members of the job are on this host, itself included.
+    /// Creates the end of a rank, whose waits poll for at least `awake` before their first pause.
     pub(crate) fn new(
         rank: Rank,
         size: usize,
-        here: usize,
+        awake: Duration,
         callbacks: Callbacks,
         watch: Option<Box<WatchHandle>>,
     ) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             rank,
             size,
             callbacks,
-            awake: if here <= processors { AWAKE } else { Duration::ZERO },
+            awake,
             outgoing: VecDeque::new(),
             matched: VecDeque::new(),
             has_waited: false,
@@ -185,6 +184,8 @@ impl HostMessages {
             let mut done = 0;
             // SAFETY: a function of the shim with its own context, and an operation that the shim began.
             let code = unsafe { ended(context, &raw mut packet.pending, &raw mut done) };
+            // after an error a part of its bytes may be missing
+            packet.is_refused |= code != 0;
             check("MPI_Test", code)?;
         }
         self.matched.retain(|packet| !(packet.is_refused && packet.pending.is_null()));
@@ -211,6 +212,25 @@ impl HostMessages {
                 return Ok(false);
             }
         }
+    }
+
+    /// Whether a packet for the engine is on its way from a rank that can still send it.
+    fn is_receiving(&self) -> bool {
+        self.matched.iter().any(|packet| !packet.is_refused && !self.is_gone(packet.from))
+    }
+
+    /// Does [`find_whole`](Self::find_whole), for callers that do not wait. They come back after a pause of
+    /// their own (the agent's is a millisecond), so this polls on for a while if a packet is on its way.
+    fn find_arriving(&mut self) -> Result<bool, Error> {
+        let until = clock::now() + AWAKE;
+        while !self.find_whole()? {
+            if !self.is_receiving() || clock::now() >= until {
+                return Ok(false);
+            }
+            // its sender may be on this processor
+            std::thread::yield_now();
+        }
+        Ok(true)
     }
 
     /// Polls for neighbors that are gone, when that is due, and tells the others. Returns whether there was
@@ -336,7 +356,7 @@ impl Transport for HostMessages {
     }
 
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
-        if self.next_whole().is_none() && (std::mem::take(&mut self.has_waited) || !self.find_whole()?) {
+        if self.next_whole().is_none() && (std::mem::take(&mut self.has_waited) || !self.find_arriving()?) {
             self.poll()?;
         }
         let next = self.next_whole().and_then(|index| self.matched.remove(index));
@@ -350,9 +370,11 @@ impl Transport for HostMessages {
         let mut pause = FIRST_POLL_DELAY;
         let mut polls = 0;
         let waiting_to_send = !self.outgoing.is_empty();
+        let known_gone = self.gone.len();
         let awake_until = clock::now() + self.awake;
         while !self.find_whole()? {
-            if self.drop_sent()? && waiting_to_send || self.poll()? {
+            // a packet may have been the notice of another rank that a rank is gone
+            if self.drop_sent()? && waiting_to_send || self.poll()? || self.gone.len() > known_gone {
                 return Ok(());
             }
             let now = clock::now();
@@ -363,7 +385,7 @@ impl Transport for HostMessages {
             if polls > POLLS && now >= awake_until {
                 std::thread::sleep(pause.into());
                 // the host MPI moves long packets only in its calls
-                let is_moving = !(self.matched.is_empty() && self.outgoing.is_empty());
+                let is_moving = self.is_receiving() || !self.outgoing.is_empty();
                 pause = if is_moving { FIRST_POLL_DELAY } else { (pause * 2).min(MAX_POLL_DELAY) };
             }
         }
@@ -399,10 +421,13 @@ impl HostMessages {
         self.leaving && (0..self.size).any(comes)
     }
 
-    /// Begins to receive all packets that have arrived.
-    fn match_all(&mut self) -> Result<(), Error> {
+    /// Begins to receive all packets that have arrived. Returns whether no goodbye is missing, and no packet
+    /// is on its way.
+    fn receive_last(&mut self) -> Result<bool, Error> {
         while self.match_next()? {}
-        self.test_matched()
+        self.test_matched()?;
+        let is_pending = |packet: &MatchedPacket| !packet.pending.is_null() && !self.is_gone(packet.from);
+        Ok(!self.expects_goodbyes() && !self.matched.iter().any(is_pending))
     }
 }
 
@@ -412,9 +437,11 @@ impl Drop for HostMessages {
     fn drop(&mut self) {
         let deadline = clock::now() + Duration::from_secs(5);
         while clock::now() < deadline {
-            let settled = self.drop_sent().unwrap_or(true);
-            // an error of the host MPI ends the wait
-            if settled && (!self.expects_goodbyes() || self.match_all().is_err()) {
+            let has_sent = self.drop_sent().unwrap_or(true);
+            // Another rank that leaves may not send its last packets before this rank receives them. An error
+            // of the host MPI ends the wait.
+            let has_received = !self.leaving || self.receive_last().unwrap_or(true);
+            if has_sent && has_received {
                 break;
             }
             std::thread::sleep(FIRST_POLL_DELAY.into());

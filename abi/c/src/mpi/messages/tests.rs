@@ -126,7 +126,7 @@ fn callbacks(size: usize) -> Vec<Callbacks> {
 
 fn ends(size: usize) -> conformance::Transports {
     let end = |(rank, callbacks)| {
-        Box::new(HostMessages::new(Rank::at(rank), size, 1, callbacks, None)) as Box<dyn Transport>
+        Box::new(HostMessages::new(Rank::at(rank), size, AWAKE, callbacks, None)) as Box<dyn Transport>
     };
     callbacks(size).into_iter().enumerate().map(end).collect()
 }
@@ -166,7 +166,7 @@ fn watched_ends(size: usize) -> Vec<HostMessages> {
     let callbacks = callbacks(size);
     let parts = watches.into_iter().zip(callbacks).enumerate();
     parts
-        .map(|(rank, (watch, calls))| HostMessages::new(Rank::at(rank), size, 1, calls, Some(watch)))
+        .map(|(rank, (watch, calls))| HostMessages::new(Rank::at(rank), size, AWAKE, calls, Some(watch)))
         .collect()
 }
 
@@ -189,6 +189,19 @@ fn neighbours_notice_that_a_rank_is_gone_and_tell_those_that_are_none() {
             end.rank()
         );
     }
+}
+
+#[test]
+fn a_wait_without_limit_ends_at_the_notice_that_a_rank_is_gone() {
+    let mut ends: Vec<HostMessages> = callbacks(3)
+        .into_iter()
+        .enumerate()
+        .map(|(rank, calls)| HostMessages::new(Rank::at(rank), 3, AWAKE, calls, None))
+        .collect();
+    let gone = Gone { rank: Rank(2), why: "it closed the connection".to_owned() };
+    ends[1].send_bytes(Rank(0), encode_notice(&gone)).expect("sent");
+    ends[0].wait(None).expect("it can communicate");
+    assert_eq!(ends[0].gone()[0].rank, Rank(2));
 }
 
 #[test]
