@@ -31,7 +31,7 @@
 //! the operations, and 1 more without a get. Reference: the paper, sections 4.3 and 6.
 
 use super::issue::{MAX_CARRIED, MIN_CARRIED, room_in_batch};
-use super::port::{Grant, LockRequest, LockRequester};
+use super::port::{Grant, LockRequest, LockRequester, WindowPort};
 use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
 use crate::model::{Completion, Error, Lock, Rank};
@@ -83,11 +83,19 @@ pub(super) enum UnlockWait {
 impl MessageEngine {
     /// Requests the lock of this member's own part, or in the naive form of any part, and waits for it.
     pub(crate) fn lock_now(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        self.await_other_locks(window, target)?;
         self.core().request_lock(window, target, lock)?;
         self.wait_for_with_timeout(|core| {
             let granted = core.port(window).peers[target.index()].grant == Grant::Granted;
             Ok(granted.then_some(()))
         })
+    }
+
+    /// Waits until this member knows that it has the other locks that it has requested, unless it knows to
+    /// hold one: its next request then says that it is a holder's. The answer of operations that travelled
+    /// with a request may arrive before the grant.
+    fn await_other_locks(&self, window: u32, target: Rank) -> Result<(), Error> {
+        self.wait_for_with_timeout(|core| Ok((!core.may_hold_unknown(window, target)).then_some(())))
     }
 
     /// Whether this member holds the lock, or needs none.
@@ -98,7 +106,7 @@ impl MessageEngine {
 
     /// Records the caller's promise that no lock conflicts.
     pub(crate) fn lock_unchecked(&self, window: u32, target: Rank) {
-        self.core().port(window).peers[target.index()].grant = Grant::Unchecked;
+        self.core().port(window).set_grant(target, Grant::Unchecked);
     }
 
     /// Requests the locks that the operations in the queues need and cannot carry themselves. For the end of
@@ -144,7 +152,7 @@ impl MessageEngine {
             // part.
             self.await_unlocks(None)?;
             let mut core = self.core();
-            core.port(window).peers[target.index()].grant = Grant::Idle;
+            core.port(window).set_grant(target, Grant::Idle);
             if grant == Grant::Granted {
                 core.port(window).held -= 1;
                 core.release_lock(rank, window).map_err(Error::Type)?;
@@ -153,13 +161,14 @@ impl MessageEngine {
         }
         if grant == Grant::Unchecked {
             self.flush_queue(window, target, lock, completion)?;
-            self.core().port(window).peers[target.index()].grant = Grant::Idle;
+            self.core().port(window).set_grant(target, Grant::Idle);
             return Ok(UnlockWait::AnswersAndAcknowledgements);
         }
         if grant == Grant::Idle && is_empty {
             return Ok(UnlockWait::Nothing);
         }
         if carries {
+            self.await_other_locks(window, target)?;
             self.await_room(window, target)?;
         } else {
             self.await_grant(window, target, lock)?;
@@ -213,9 +222,12 @@ impl MessageEngine {
         core.progress()?;
         let early = core.awaits_unlock(Some(target));
         let fits = !early && core.fits_request(window, target);
+        let waits = core.may_hold_unknown(window, target);
         let peer = &core.port(window).peers[target.index()];
         if !peer.queue.is_empty() {
             match peer.grant {
+                // the next call tries again
+                Grant::Idle if waits => {}
                 Grant::Idle if fits && peer.unasked_requests < MAX_UNASKED_REQUESTS => {
                     core.send_with_lock(window, target, lock, LockAfter::Held, Completion::Local)?;
                 }
@@ -266,6 +278,7 @@ impl MessageEngine {
             self.await_grant(window, target, lock)?;
         }
         if carries {
+            self.await_other_locks(window, target)?;
             self.await_room(window, target)?;
         }
         if sends {
@@ -354,13 +367,12 @@ impl EngineState {
     }
 
     fn request_lock(&mut self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
-        let rank = self.rank;
-        let peer = &mut self.port(window).peers[target.index()];
-        if peer.grant != Grant::Idle {
+        let (rank, urgency) = (self.rank, self.urgency());
+        let port = self.port(window);
+        if port.peers[target.index()].grant != Grant::Idle {
             return Ok(());
         }
-        peer.grant = Grant::Requested;
-        let urgency = self.urgency();
+        port.set_grant(target, Grant::Requested);
         if target == rank {
             self.port(window).enqueue(LockRequest::alone(rank, lock), urgency);
             return self.grant_locks(window).map_err(Error::Type);
@@ -370,6 +382,14 @@ impl EngineState {
             Lock::Exclusive => (2, PacketFlags(0)),
         };
         self.send(target, &Header { extra, flags, ..Header::new(PacketKind::LockRequest, window) }, &[])
+    }
+
+    /// Whether this member may hold another lock than that of `target`, and does not know to hold any.
+    fn may_hold_unknown(&self, window: u32, target: Rank) -> bool {
+        let requested: usize = self.ports.values().map(|port| port.requested_locks).sum();
+        let own = |port: &WindowPort| port.peers[target.index()].grant == Grant::Requested;
+        let own = self.ports.get(&window).is_some_and(own);
+        requested > usize::from(own) && self.urgency() == LockRequester::Fresh
     }
 
     /// Whether another member may wait for a lock that this one holds.
@@ -453,7 +473,7 @@ impl EngineState {
                 PacketFlags::LAST.with(PacketFlags::UNLOCK)
             }
             LockAfter::Held => {
-                peer.grant = Grant::Requested;
+                self.port(window).set_grant(target, Grant::Requested);
                 PacketFlags(0)
             }
         };
@@ -472,8 +492,8 @@ impl EngineState {
     ) -> Result<(), Error> {
         let port = self.port(window);
         port.held -= 1;
+        port.set_grant(target, Grant::Idle);
         let peer = &mut port.peers[target.index()];
-        peer.grant = Grant::Idle;
         let proof = if peer.queue.is_empty() {
             let asks = completion == Completion::Remote && std::mem::take(&mut peer.unacknowledged);
             peer.unasked_unlock |= !asks;

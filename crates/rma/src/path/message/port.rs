@@ -154,6 +154,8 @@ pub(crate) struct WindowPort {
     pub(crate) lock_queue: VecDeque<LockRequest>,
     /// The number of targets that this member has locked.
     pub(crate) held: usize,
+    /// The number of targets whose lock this member has requested and does not know to have.
+    pub(crate) requested_locks: usize,
     // As an origin.
     pub(crate) peers: Vec<TargetState>,
     pub(crate) answers: HashMap<u32, AwaitedAnswer>,
@@ -198,6 +200,7 @@ impl WindowPort {
             exclusive: false,
             lock_queue: VecDeque::new(),
             held: 0,
+            requested_locks: 0,
             peers: (0..size).map(|_| peer()).collect(),
             answers: HashMap::new(),
             next_tag: 1,
@@ -226,6 +229,13 @@ impl WindowPort {
         }
         self.counts.insert((header.tag, header.offset, from), counts.to_vec());
         Ok(())
+    }
+
+    /// Sets the state of this member's lock at a target.
+    pub(crate) fn set_grant(&mut self, target: Rank, grant: Grant) {
+        let before = std::mem::replace(&mut self.peers[target.index()].grant, grant);
+        self.requested_locks += usize::from(grant == Grant::Requested);
+        self.requested_locks -= usize::from(before == Grant::Requested);
     }
 
     /// Takes the lock for `rank` if no holder conflicts.

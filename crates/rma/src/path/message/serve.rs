@@ -65,9 +65,9 @@ impl EngineState {
                 if peer.grant != super::port::Grant::Requested {
                     return Err("a lock nobody asked for".to_owned());
                 }
-                peer.grant = super::port::Grant::Granted;
-                port.held += 1;
                 let send = std::mem::take(&mut peer.send_on_grant);
+                port.set_grant(from, super::port::Grant::Granted);
+                port.held += 1;
                 if header.flags.has(PacketFlags::ACKNOWLEDGE) {
                     self.acknowledged(from, &header);
                 }
@@ -138,7 +138,7 @@ impl EngineState {
                 self.perform_granted(to, &header, &payload, next.acknowledge)?;
             } else if to == self.rank {
                 let port = self.port(window);
-                port.peers[to.index()].grant = super::port::Grant::Granted;
+                port.set_grant(to, super::port::Grant::Granted);
                 port.held += 1;
             } else {
                 self.tell_granted(to, window, None)?;

@@ -160,7 +160,7 @@ mod tests {
         {
             let mut core = member.core();
             core.port(WINDOW).peers[0].requested = 8;
-            core.port(WINDOW).peers[0].grant = Grant::Requested;
+            core.port(WINDOW).set_grant(Rank(0), Grant::Requested);
             core.remember_unlock(WINDOW, Rank(0));
         }
         let early = Header {
