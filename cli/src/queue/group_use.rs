@@ -206,7 +206,7 @@ mod tests {
             framing: LinkFraming::default(),
             classes: vec![class("a"), class("b")],
         };
-        let pace = |share| Pace { rate: 0.0, share, dropped: 0.0 };
+        let pace = |share| Pace { share, ..Pace::default() };
         let table = uses.table(&live, &[pace(0.6), pace(0.4)], usize::MAX);
         let lines: Vec<&str> = table.lines().skip(1).collect();
         assert_eq!(

@@ -39,6 +39,9 @@ use unisono_fairqueue::{LinkFraming, Live, LiveClass, Pace};
 /// applied, it says so, and goes on when the policy is in force. After ten seconds, and with
 /// --once, it also says when most traffic passes another device or the other direction. With --disk it
 /// watches a disk that `unisono queue disk` serves: bytes, waiting requests and times of each class.
+/// Where kernel threads of each class receive its packets (`receive = "by-class"`), "receiving" is their
+/// processor time in percent of one processor, and "early/s" counts the frames that were dropped before the
+/// network stack saw them.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0
@@ -72,7 +75,8 @@ const VIEW: LiveViewText = LiveViewText {
            of the traffic since then, also of very little; the bar: its part of the link's rate. drops/s: packets that \
            its queue refused. waiting: bytes in its queue. wait: the time that they need at this rate; min, median, p99 \
            and max: how long packets waited since the policy is in force, 0 where a packet left in the turn in which it \
-           was read. Columns that do not fit are left out.",
+           was read. receiving: processor time of the threads that receive for the class, in percent of one processor. \
+           early/s: frames dropped before the network stack. Columns that do not fit are left out.",
 };
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -274,7 +278,7 @@ fn class((class, pace): (&LiveClass, &Pace)) -> Value {
         "name": class.name, "parent": class.parent, "guarantee": class.guarantee, "rate": pace.rate,
         "share": pace.share, "dropped_per_s": pace.dropped, "packets": class.packets,
         "bytes": class.bytes, "dropped": class.dropped, "waiting": class.backlog, "queue": class.queue,
-        "wait_ns": wait_of(class, pace), "delay": class.delay,
+        "wait_ns": wait_of(class, pace), "delay": class.delay, "receiving": class.receiving,
     })
 }
 
@@ -405,6 +409,7 @@ mod tests {
             backlog: Backlog::default(),
             queue: None,
             delay,
+            receiving: None,
         };
         let classes = vec![class("video", at_ns / 1000 * 3, delay), class("rest", at_ns / 1000, None)];
         let (backend, device) = ("interposed".to_owned(), "eth0".to_owned());

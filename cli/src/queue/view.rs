@@ -64,6 +64,8 @@ fn busiest(live: &Live, paces: &[Pace], kept: usize) -> (Live, Vec<Pace>) {
         pace.rate += of_class.rate;
         pace.share += of_class.share;
         pace.dropped += of_class.dropped;
+        pace.receiving += of_class.receiving;
+        pace.dropped_early += of_class.dropped_early;
     }
     let classes = order.iter().map(|at| live.classes[*at].clone()).chain([sum]).collect();
     let paces = order.iter().map(|at| paces[*at]).chain([pace]).collect();
@@ -112,6 +114,11 @@ fn columns(live: &Live, paces: &[Pace], link_rate: f64) -> Vec<Column> {
         column(5, 7, "drops/s", none(), &|_, pace| format!("{:.0}", pace.dropped)),
         column(2, 9, "waiting", none(), &|class, _| units::size(class.backlog.bytes)),
     ];
+    if live.classes.iter().any(|class| class.receiving.is_some()) {
+        let percent = |_: &_, pace: &Pace| format!("{:.1}%", pace.receiving * 100.0);
+        columns.push(column(6, 9, "receiving", none(), &percent));
+        columns.push(column(7, 7, "early/s", none(), &|_, pace| format!("{:.0}", pace.dropped_early)));
+    }
     if live.classes.iter().all(|class| class.delay.is_none()) {
         let wait = |class: &_, pace: &_| wait_of(class, pace).map_or("-".to_owned(), units::time);
         columns.push(column(3, 8, "wait", none(), &wait));
@@ -149,7 +156,7 @@ fn ancestors<'a>(live: &'a Live, class: &LiveClass) -> impl Iterator<Item = &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, ClassId, DelayFigures, LinkFraming, Policy, Rate};
+    use unisono_fairqueue::{Backlog, ClassId, DelayFigures, LinkFraming, Policy, Rate, ReceivingFigures};
 
     fn live(delay: Option<DelayFigures>) -> (Live, Vec<Pace>) {
         let class = |name: &str, parent: Option<&str>| LiveClass {
@@ -162,13 +169,14 @@ mod tests {
             backlog: Backlog { packets: 1, bytes: 1000 },
             queue: None,
             delay,
+            receiving: None,
         };
         let classes = vec![
             class("video-of-a-department-with-a-long-name", None),
             class("mail", Some("video-of-a-department-with-a-long-name")),
         ];
         let (backend, device) = ("interposed".to_owned(), "enp0s31f6".to_owned());
-        let paces = vec![Pace { rate: 9.5e7, share: 1.0, dropped: 123.0 }; classes.len()];
+        let paces = vec![Pace { rate: 9.5e7, share: 1.0, dropped: 123.0, ..Pace::default() }; classes.len()];
         (
             Live {
                 backend,
@@ -208,7 +216,7 @@ mod tests {
         live.classes.clear();
         let mut add = |name: String, parent: Option<&str>, rate: f64| {
             live.classes.push(LiveClass { name, parent: parent.map(str::to_owned), ..like.clone() });
-            paces.push(Pace { rate, share: rate / 16e6, dropped: 0.0 });
+            paces.push(Pace { rate, share: rate / 16e6, ..Pace::default() });
         };
         for (tower, rate) in [("tower1", 6e6), ("tower2", 10e6)] {
             add(tower.to_owned(), None, rate);
@@ -257,6 +265,17 @@ mod tests {
         let (live, mut paces) = live(None);
         paces.iter_mut().for_each(|pace| pace.rate = 717.0);
         assert!(!table(&live, &paces, 1434.0, 200, usize::MAX).contains('#'), "0.0007 % of the link");
+    }
+
+    #[test]
+    fn receiving_has_columns_where_classes_have_threads_that_receive() {
+        let (mut live, mut paces) = live(None);
+        live.classes[0].receiving = Some(ReceivingFigures::default());
+        (paces[0].receiving, paces[0].dropped_early) = (0.099, 1500.0);
+        let table = table(&live, &paces, 1.0, usize::MAX, usize::MAX);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].ends_with("waiting receiving early/s     wait"), "{table}");
+        assert!(lines[1].contains("      9.9%    1500 "), "{table}");
     }
 
     #[test]

@@ -213,6 +213,16 @@ pub(crate) fn refuse_sockets(policy: &Policy, place: &str) -> Result<(), Error> 
     Err(Error::BackendUnsupported { what })
 }
 
+/// Fails if the policy says how packets that come in are received, for a backend that cannot do so.
+pub(crate) fn refuse_receiving(policy: &Policy) -> Result<(), Error> {
+    if policy.receiving.is_none() {
+        return Ok(());
+    }
+    let what = "receive = \"by-class\" comes with --direction in, --backend kernel and --kernel-queue htb only; take `receive` out, \
+                or apply the policy there";
+    Err(Error::BackendUnsupported { what: what.to_owned() })
+}
+
 /// Fails if hosts take turns in a class of the policy, for a backend that cannot have them do so.
 pub(crate) fn refuse_hosts(policy: &Policy) -> Result<(), Error> {
     let Some(class) = policy.class_of_hosts() else { return Ok(()) };

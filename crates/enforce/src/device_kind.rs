@@ -1,11 +1,11 @@
-//! Kinds of devices: whether a device's own queue sees all its packets, and whether the device sends packets
-//! of other hosts.
+//! Kinds of devices: whether a device's own queue sees all its packets, whether the device sends packets of
+//! other hosts, and whether its frames can be received by class.
 
 use crate::error::Error;
 use std::fs;
 use std::path::Path;
-use unisono_fairqueue::TrafficDirection;
-use unisono_linux::netlink::link::NetworkDevice;
+use unisono_fairqueue::{ClassReceiving, TrafficDirection};
+use unisono_linux::netlink::link::{Index, NetworkDevice, PeerLocation};
 
 /// The kinds of devices whose ports forward frames to each other past the device's own queue.
 const SWITCHES: [&str; 2] = ["bridge", "openvswitch"];
@@ -44,6 +44,52 @@ pub(crate) fn check(
     Err(Error::BackendUnsupported { what })
 }
 
+/// Refuses a device whose frames an XDP program cannot pass to the threads of classes, or would pass on
+/// without what the device has noted beside them: VLAN tags that it took out, checksums that are missing.
+pub(crate) fn check_receiving(
+    device: &NetworkDevice,
+    all: &[NetworkDevice],
+    terms: &ClassReceiving,
+) -> Result<(), Error> {
+    let name = &device.name;
+    let refused = |why: String| {
+        let what = format!("receive = \"by-class\": {why}, or take `receive` out");
+        Err(Error::BackendUnsupported { what })
+    };
+    let is_here = |of: &NetworkDevice| of.other_end == PeerLocation::Here;
+    let has_vlan = |other: &NetworkDevice| {
+        other.kind.as_deref() == Some("vlan") && is_here(other) && other.lower == Some(device.index)
+    };
+    match device.kind.as_deref() {
+        None if device.index == Index::LOOPBACK => refused(format!(
+            "what {name} receives takes the time of its sender; apply the policy at another device"
+        )),
+        None | Some("veth") if !device.has_ethernet => {
+            refused(format!("frames of {name} are not of Ethernet; apply the policy at another device"))
+        }
+        None | Some("veth") if device.master.is_some() || all.iter().any(has_vlan) => refused(format!(
+            "{name} is a port of another device or carries VLANs, and a frame loses its VLAN tag on the way to a thread; \
+             apply the policy at a device without them"
+        )),
+        Some("veth") if !terms.has_complete_checksums => refused(format!(
+            "senders at the other end of {name} leave checksums to their device, and such frames would be dropped; switch \
+             that off there (ethtool -K DEVICE tx off) and add receive_checksums = \"complete\""
+        )),
+        None | Some("veth") => Ok(()),
+        Some(kind) => {
+            let carries = |other: &&NetworkDevice| {
+                other.master == Some(device.index) || is_here(device) && device.lower == Some(other.index)
+            };
+            let below: Vec<&str> = all.iter().filter(carries).map(|other| other.name.as_str()).collect();
+            let remedy = match below.is_empty() {
+                true => "apply the policy at a network card".to_owned(),
+                false => format!("apply the policy at {}", below.join(", ")),
+            };
+            refused(format!("frames of {name} (a device of the kind {kind}) were received before; {remedy}"))
+        }
+    }
+}
+
 /// Returns whether a device may send packets of other hosts, which arrive merged to up to 64 KiB (GRO).
 pub(crate) fn forwards(device: &NetworkDevice, all: &[NetworkDevice]) -> bool {
     let master = all.iter().find(|other| Some(other.index) == device.master);
@@ -62,7 +108,8 @@ fn routes(protocol: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_linux::netlink::link::{Carrier, Index, PeerLocation};
+    use unisono_fairqueue::Policy;
+    use unisono_linux::netlink::link::Carrier;
 
     fn device(index: u32, name: &str, kind: Option<&str>, master: Option<u32>) -> NetworkDevice {
         NetworkDevice {
@@ -96,6 +143,40 @@ mod tests {
         assert!(forwards(&all[1], &all));
         for device in &all[1..] {
             check(device, &all, TrafficDirection::Out).expect("it has a queue of its own");
+        }
+    }
+
+    #[test]
+    fn receiving_by_class_is_for_cards_and_cables_that_lose_nothing() {
+        let terms = |keys: &str| {
+            let text = format!("rate = \"1mbit\"\nreceive = \"by-class\"\n{keys}\n[class.a]\n");
+            Policy::parse(&text).expect("it is sound").receiving.expect("it has the key")
+        };
+        let (plain, complete) = (terms(""), terms("receive_checksums = \"complete\""));
+        let all = [
+            device(1, "lo", None, None),
+            device(2, "eth0", None, None),
+            device(3, "eth1", None, None),
+            device(4, "eth2", None, Some(6)),
+            device(5, "cable", Some("veth"), None),
+            device(6, "bond0", Some("bond"), None),
+            NetworkDevice { lower: Some(Index(3)), ..device(7, "eth1.5", Some("vlan"), None) },
+            NetworkDevice { has_ethernet: false, ..device(8, "ppp0", None, None) },
+        ];
+        let check = |at: usize, terms| check_receiving(&all[at], &all, terms);
+        check(1, &plain).expect("a card");
+        check(4, &complete).expect("a cable with whole checksums");
+        for (at, why) in [
+            (0, "the time of its sender"),
+            (2, "carries VLANs"),
+            (3, "is a port"),
+            (4, "ethtool -K DEVICE tx off"),
+            (5, "apply the policy at eth2"),
+            (6, "apply the policy at eth1"),
+            (7, "not of Ethernet"),
+        ] {
+            let error = check(at, &plain).expect_err(why).to_string();
+            assert!(error.contains(why), "{error}");
         }
     }
 }

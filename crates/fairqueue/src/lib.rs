@@ -51,15 +51,15 @@ pub use exact::{Exact, start_time};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
 #[cfg(feature = "policy")]
-pub use live::{DelayFigures, Live, LiveClass, Pace, TrafficDirection};
+pub use live::{DelayFigures, Live, LiveClass, Pace, ReceivingFigures, TrafficDirection};
 pub use pace::LinkPace;
 pub use packet::{NO_DEADLINE, Packet};
 #[cfg(feature = "policy")]
 pub use policy::{
-    ChangedPolicy, ClassTerms, DiskClass, Dscp, Facts, Flows, GroupShare, GroupShares, IpProtocol, LeafQueue,
-    LinkFraming, MacAddress, Matcher, Network, NetworkError, Policy, PolicyError, Position, RateColumns,
-    Rule, SocketClass, SoleCondition, SubscribersError, SubscribersFile, TermsChange, TermsChangeError,
-    WithSubscribers,
+    ChangedPolicy, ClassReceiving, ClassTerms, DiskClass, Dscp, Facts, Flows, GroupShare, GroupShares,
+    IpProtocol, LeafQueue, LinkFraming, MacAddress, Matcher, Network, NetworkError, Policy, PolicyError,
+    Position, RateColumns, Rule, SocketClass, SoleCondition, SubscribersError, SubscribersFile, TermsChange,
+    TermsChangeError, WithSubscribers,
 };
 pub use processor::{Processor, Wants};
 pub use rate::{Rate, RateError};

@@ -63,6 +63,20 @@ pub struct LiveClass {
     pub queue: Option<String>,
     /// The delays of the class's packets, or `None` if the backend does not measure them.
     pub delay: Option<DelayFigures>,
+    /// The work of the kernel threads that receive for the class, or `None` if it has no such threads.
+    #[serde(default)]
+    pub receiving: Option<ReceivingFigures>,
+}
+
+/// The counters of the kernel threads that receive for a class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ReceivingFigures {
+    /// Nanoseconds of processor time.
+    pub ran_ns: u64,
+    /// Frames that arrived for the class.
+    pub frames: u64,
+    /// Frames that a thread has taken from its queue. The others were dropped, or still wait there.
+    pub accepted: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -84,6 +98,10 @@ pub struct Pace {
     /// The class's part, from 0 to 1, of the bytes of all top-level classes.
     pub share: f64,
     pub dropped: f64,
+    /// The processor time of receiving for the class; 1 is all the time of one processor.
+    pub receiving: f64,
+    /// Frames a second that were dropped before the network stack saw them.
+    pub dropped_early: f64,
 }
 
 impl Live {
@@ -93,22 +111,34 @@ impl Live {
         let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
         let since = |class: &LiveClass| {
             let before = earlier.classes.iter().find(|before| before.name == class.name);
-            let more = |of: fn(&LiveClass) -> u64| {
+            let more = |of: &dyn Fn(&LiveClass) -> u64| {
                 let now = of(class);
                 now.checked_sub(before.map_or(0, of)).unwrap_or(now) as f64
             };
-            (more(|class| class.bytes), more(|class| class.dropped))
+            let received =
+                |of: fn(ReceivingFigures) -> u64| more(&|class| of(class.receiving.unwrap_or_default()));
+            let early = received(|figures| figures.frames) - received(|figures| figures.accepted);
+            // totals; divided by the time below
+            Pace {
+                rate: more(&|class| class.bytes) * 8.0,
+                share: 0.0,
+                dropped: more(&|class| class.dropped),
+                receiving: received(|figures| figures.ran_ns) / 1e9,
+                dropped_early: early.max(0.0),
+            }
         };
-        let counted: Vec<(f64, f64)> = self.classes.iter().map(since).collect();
+        let counted: Vec<Pace> = self.classes.iter().map(since).collect();
         let top = self.classes.iter().zip(&counted).filter(|(class, _)| class.parent.is_none());
-        let all: f64 = top.map(|(_, (bytes, _))| bytes).sum();
+        let all: f64 = top.map(|(_, counted)| counted.rate).sum();
         let part = |of: f64, whole: f64| if whole > 0.0 { of / whole } else { 0.0 };
         counted
             .iter()
-            .map(|(bytes, dropped)| Pace {
-                rate: part(bytes * 8.0, seconds),
-                share: part(*bytes, all),
-                dropped: part(*dropped, seconds),
+            .map(|counted| Pace {
+                rate: part(counted.rate, seconds),
+                share: part(counted.rate, all),
+                dropped: part(counted.dropped, seconds),
+                receiving: part(counted.receiving, seconds),
+                dropped_early: part(counted.dropped_early, seconds),
             })
             .collect()
     }
@@ -158,6 +188,21 @@ mod tests {
         );
         assert_eq!(paces.iter().map(|pace| pace.share).collect::<Vec<_>>(), [0.75, 0.75, 0.125, 0.125]);
         assert_eq!((paces[1].dropped, paces[2].dropped), (2.0, 0.5), "c has begun again");
+    }
+
+    #[test]
+    fn receiving_is_a_part_of_a_processor_and_frames_that_no_thread_took_were_dropped() {
+        let receiving = |ran_ns, frames, accepted| LiveClass {
+            receiving: Some(ReceivingFigures { ran_ns, frames, accepted }),
+            ..class("a", None, 0, 0)
+        };
+        let before = reading(0, vec![receiving(1_000_000_000, 100, 90)]);
+        let after = reading(2_000_000_000, vec![receiving(1_500_000_000, 1100, 590)]);
+        let paces = after.paces(&before);
+        assert_eq!((paces[0].receiving, paces[0].dropped_early), (0.25, 250.0));
+        // frames that had waited were taken
+        let later = reading(4_000_000_000, vec![receiving(1_500_000_000, 1100, 600)]);
+        assert_eq!(later.paces(&after), [Pace::default()]);
     }
 
     #[test]

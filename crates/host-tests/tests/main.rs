@@ -72,6 +72,7 @@ mod queue_interposed_device;
 mod queue_interposed_process;
 mod queue_lifecycle;
 mod queue_match;
+mod queue_receive;
 mod queue_run;
 mod queue_shared;
 mod queue_show;
@@ -156,6 +157,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("queue_interposed_process", queue_interposed_process::TESTS),
     ("queue_lifecycle", queue_lifecycle::TESTS),
     ("queue_match", queue_match::TESTS),
+    ("queue_receive", queue_receive::TESTS),
     ("queue_run", queue_run::TESTS),
     ("queue_show", queue_show::TESTS),
     ("queue_sockets", queue_sockets::TESTS),

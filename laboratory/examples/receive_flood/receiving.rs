@@ -140,7 +140,7 @@ impl Stage {
         let processor = u32::try_from(RECEIVER)?;
         let class_thread = |scheduling| -> anyhow::Result<ClassThread> {
             let map = ProcessorMap::new("unisono_receive", processor + 1)?;
-            map.start(processor, QUEUE)?;
+            map.start(processor, QUEUE, None)?;
             let thread = map.thread(processor).context("no thread of the map")?;
             thread.set_class(scheduling)?;
             Ok(ClassThread { _map: map, thread })

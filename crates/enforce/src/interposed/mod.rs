@@ -61,7 +61,7 @@ pub(crate) use restore::socket_path;
 pub use worker::WaitStrategy;
 
 pub use crate::backend::Counters;
-use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, refuse_sockets};
+use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, refuse_receiving, refuse_sockets};
 use crate::background;
 use crate::containers;
 pub use crate::error::interposed::Error;
@@ -293,6 +293,7 @@ impl Backend for Interposed {
     fn check(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         guard::find(&self.options)?;
         refuse_sockets(policy, "the kernel's own classes (--backend kernel)")?;
+        refuse_receiving(policy)?;
         sender::named_values(policy)?;
         self.note(policy);
         self.notes.extend(containers::unreachable_notes(policy));

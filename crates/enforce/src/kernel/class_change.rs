@@ -39,14 +39,21 @@ pub(super) fn change(kernel: &mut Kernel, change: &TermsChange) -> Result<ClassT
     // first, so that a full file system is noticed before any change
     let as_wanted = journal.prepare_change(&held, &policy.text, change)?;
     let done = host.socket.run(&requests).map_err(Error::from);
+    let done = done.and_then(|()| set_nice_values(&held, &policy));
     if let Err(error) = done.and_then(|()| Ok(journal.commit_change(as_wanted, &mut held, &policy.text)?)) {
         let undone = Policy::parse(&held.policy).map_err(Error::from).and_then(|policy| {
             let requests = self::requests(kernel, &mut host, &policy, &held)?;
-            Ok(host.socket.run(&requests)?)
+            host.socket.run(&requests)?;
+            set_nice_values(&held, &policy)
         });
         return Err(error.or_not_restored(&kernel.site.device(), undone));
     }
     Ok(terms)
+}
+
+/// Sets the nice values of the threads that receive for the classes, if there are any.
+fn set_nice_values(held: &Record<BeforeKernel>, policy: &Policy) -> Result<(), Error> {
+    held.before.receiving.as_ref().map_or(Ok(()), |programs| programs.set_nice_values(policy))
 }
 
 /// Returns the requests that change the present classes into the classes of a policy. The policy has the tree

@@ -4,7 +4,7 @@ use super::HTB_BACKEND;
 use super::htb_classes::{self, ClassNumbers};
 use crate::journal::LinkSide;
 use std::collections::HashMap;
-use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
+use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy, ReceivingFigures};
 use unisono_linux::clock::Instant;
 use unisono_linux::netlink::htb::HtbStatistics;
 
@@ -14,8 +14,8 @@ pub(super) fn live(
     side: &LinkSide,
     at: Instant,
     policy: &Policy,
-    numbers: &ClassNumbers,
-    statistics: &[HtbStatistics],
+    (numbers, statistics): (&ClassNumbers, &[HtbStatistics]),
+    receiving: &HashMap<&str, ReceivingFigures>,
 ) -> Live {
     let tree = &policy.hierarchy;
     let guarantees = policy.guarantees();
@@ -54,15 +54,22 @@ pub(super) fn live(
                     .filter(|_| tree.is_leaf(id))
                     .map(|number| number.kind.name().to_owned()),
                 delay: None,
+                receiving: receiving.get(class.name.as_str()).copied(),
             }
         })
         .collect();
     for (id, class) in tree.classes().collect::<Vec<_>>().into_iter().rev() {
-        let (backlog, dropped) = (classes[id.index()].backlog, classes[id.index()].dropped);
+        let LiveClass { backlog, dropped, receiving, .. } = classes[id.index()];
         if id != ClassId::ROOT {
             let above = &mut classes[class.parent.index()];
             above.backlog += backlog;
             above.dropped += dropped;
+            if let Some(own) = receiving {
+                let sum = above.receiving.get_or_insert_default();
+                sum.ran_ns += own.ran_ns;
+                sum.frames += own.frames;
+                sum.accepted += own.accepted;
+            }
         }
     }
     classes.remove(0);

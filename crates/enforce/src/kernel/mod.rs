@@ -30,6 +30,7 @@ mod htb_classes;
 mod in_force;
 mod ingress_redirect;
 mod own_priority;
+mod receiving;
 mod saved;
 mod site;
 mod socket_leaves;
@@ -50,6 +51,7 @@ use cgroups::GroupNumbers;
 pub use htb_classes::Tuning;
 use htb_classes::{ClassNumbers, FlowTurns, Longest, PlannedClass};
 use in_force::ClassesInForce;
+use receiving::{PlannedReceiving, ReceivingPrograms};
 use saved::{BeforeKernel, GsoMaxSize, Root, root_qdisc};
 pub(crate) use site::KernelBackend;
 use site::{HostDevice, KernelSite};
@@ -60,7 +62,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use steps::steps;
 use unisono_fairqueue::{ClassId, ClassTerms, Live, Policy, TermsChange, TrafficDirection};
-use unisono_linux::bpf::{ClassifierProgram, SocketStorage};
+use unisono_linux::bpf::{ClassifierProgram, LoadedProgram, SocketStorage};
 use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::qdisc::CountedSize;
 use unisono_linux::netlink::{NetlinkSocket, htb, qdisc, traffic};
@@ -117,6 +119,8 @@ struct PlannedPolicy {
     ingress_redirect: Option<ClassifierProgram>,
     /// For a policy of outgoing packets: the program that keeps sockets from choosing their class.
     own_priority: Option<ClassifierProgram>,
+    /// For a policy of incoming packets: the program that passes them to the threads of their classes.
+    receiving: Option<PlannedReceiving>,
     /// The kernel's number of the map with the leaves of sockets.
     sockets: Option<u32>,
     /// The numbers of the control groups that the classifier compares.
@@ -239,6 +243,7 @@ impl Kernel {
                 remedy: "match by port, address or priority; or take a kernel of 4.19 or later".to_owned(),
             }
         })?;
+        let receiving = self.plan_receiving(host, policy, &sources, handle)?;
         self.site.notes.extend(htb_classes::unsupported_notes(policy, can));
         let (longest, gso_max_size) =
             self.longest(host, policy, before.and_then(|before| before.gso_max_size));
@@ -263,6 +268,7 @@ impl Kernel {
             default,
             ingress_redirect,
             own_priority,
+            receiving,
             sockets,
             groups: sources.group_numbers(),
         })
@@ -349,7 +355,8 @@ impl Kernel {
         let notes = std::mem::take(&mut self.site.notes);
         self.site.senders.clone_from(&held.senders);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
-            (policy.cpu, policy.io) = (None, None); // its weights are restored from its record
+            // its weights and its XDP program are restored from its record
+            (policy.cpu, policy.io, policy.receiving) = (None, None, None);
             let wanted = self.plan_policy(host, &policy, Some(&held.before), &held.before.groups)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before)?;
             self.execute(host, steps)
@@ -372,6 +379,10 @@ impl KernelBackend for Kernel {
         let device = self.site.device();
         if self.site.side.direction == TrafficDirection::In {
             let had_clsact = record.before.had_clsact;
+            if let Some(programs) = &record.before.receiving {
+                let note = receiving::detach(host, programs)?;
+                self.site.notes.extend(note.filter(|_| record.phase == Phase::Holds));
+            }
             return ingress_redirect::restore(host, &self.site.side, had_clsact, &mut self.site.notes);
         }
         own_priority::detach(host.link.index);
@@ -471,7 +482,13 @@ impl Backend for Kernel {
         if statistics.is_empty() {
             return Err(self.site.removed("the classes"));
         }
-        Ok(figures::live(&self.site.side, at, &policy, &record.before.numbers, &statistics))
+        let receiving = record.before.receiving.as_ref();
+        let receiving = receiving.map(|programs| {
+            programs.figures()?.ok_or_else(|| self.site.removed("the XDP program that receives by class"))
+        });
+        let receiving = receiving.transpose()?.unwrap_or_default();
+        let counted = (&record.before.numbers, statistics.as_slice());
+        Ok(figures::live(&self.site.side, at, &policy, counted, &receiving))
     }
 
     fn sockets(&mut self) -> Result<Vec<SocketShare>, Error> {
@@ -516,6 +533,10 @@ impl Backend for Kernel {
         // change fails
         let _sockets_before = before.and_then(|before| SocketStorage::open(before.sockets?).ok());
         let wanted = self.plan_policy(&mut host, policy, before, &GroupNumbers::new())?;
+        // for the same reason
+        let programs_before = before.and_then(|before| before.receiving.as_ref());
+        let _program_before =
+            programs_before.and_then(|held| LoadedProgram::by_id(held.program).ok().flatten());
         let had_clsact = match (before, self.site.side.direction) {
             (Some(before), _) => before.had_clsact,
             (None, TrafficDirection::In) => ingress_redirect::has_foreign_clsact(&mut host, &self.site.side)?,
@@ -529,6 +550,7 @@ impl Backend for Kernel {
             had_clsact,
             sockets: wanted.sockets,
             groups: wanted.groups.clone(),
+            receiving: wanted.receiving.as_ref().map(|planned| planned.programs.clone()),
         };
         let known = held.iter().flat_map(|held| &held.before.weights);
         for weight in known.clone() {
@@ -542,6 +564,8 @@ impl Backend for Kernel {
         // a process that finds this unfinished change has to know what both policies have changed
         let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
         changing.before.weights.extend(dropped.cloned());
+        changing.before.receiving =
+            ReceivingPrograms::while_changing(then.receiving.as_ref(), programs_before);
         if let Some(held) = &held {
             let numbers = held.before.numbers.iter();
             let other = numbers.filter(|(name, number)| then.numbers.get(*name) != Some(*number));

@@ -3,6 +3,7 @@
 
 use super::cgroups::GroupNumbers;
 use super::htb_classes::{ClassNumbers, HANDLE};
+use super::receiving::ReceivingPrograms;
 use crate::error::Error;
 use crate::group_weights::GroupWeight;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub(crate) struct BeforeKernel {
     /// The numbers of the control groups that the classifier compares.
     #[serde(default, skip_serializing_if = "GroupNumbers::is_empty")]
     pub(super) groups: GroupNumbers,
+    /// For incoming packets: the XDP program that passes them to the threads of their classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) receiving: Option<ReceivingPrograms>,
 }
 
 /// The longest packet that the kernel passes to a device (`gso_max_size`).

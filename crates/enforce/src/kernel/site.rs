@@ -6,7 +6,7 @@ use crate::device_kind;
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide, Phase, Record, RecordHeader, SenderNumbers};
 use serde::de::DeserializeOwned;
-use unisono_fairqueue::{Policy, TrafficDirection};
+use unisono_fairqueue::{ClassReceiving, Policy, TrafficDirection};
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 
@@ -44,6 +44,11 @@ impl HostDevice {
     /// Returns whether the device may send packets of other hosts.
     pub(super) fn forwards(&self) -> bool {
         device_kind::forwards(&self.link, &self.links)
+    }
+
+    /// Fails for a device whose frames cannot be received by class.
+    pub(super) fn check_receiving(&self, terms: &ClassReceiving) -> Result<(), Error> {
+        device_kind::check_receiving(&self.link, &self.links, terms)
     }
 }
 

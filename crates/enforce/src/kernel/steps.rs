@@ -3,6 +3,7 @@
 
 use super::htb_classes::{self, HANDLE};
 use super::ingress_redirect::{self, OnRefusal};
+use super::receiving::{self, ReceivingPrograms};
 use super::saved::{BeforeKernel, GsoMaxSize};
 use super::site::HostDevice;
 use super::{CLASSIFIER, Kernel, PlannedPolicy, own_priority, sockets};
@@ -42,6 +43,10 @@ pub(super) enum KernelStep<'a> {
     /// Limits the packets' length. The change goes on if the device refuses the limit.
     SetGsoMaxSize(GsoMaxSize),
     RestoreGsoMaxSize(GsoMaxSize),
+    /// Attaches the XDP program of the first, in place of one of the second.
+    Receive(ReceivingPrograms, Option<ReceivingPrograms>),
+    /// Detaches the XDP program.
+    StopReceiving(ReceivingPrograms),
     SetWeight(GroupWeight),
     RestoreWeight(GroupWeight),
 }
@@ -89,6 +94,13 @@ impl Kernel {
                 }
                 KernelStep::RestoreGsoMaxSize(gso_max_size) => {
                     host.socket.run(&[gso_max_size.restore(host.queue)])?;
+                }
+                KernelStep::Receive(programs, earlier) => {
+                    receiving::attach(host, &programs, earlier.as_ref())?;
+                }
+                KernelStep::StopReceiving(programs) => {
+                    let note = receiving::detach(host, &programs)?;
+                    self.site.notes.extend(note);
                 }
                 KernelStep::SetWeight(weight) => group_weights::set(&weight)?,
                 KernelStep::RestoreWeight(weight) => {
@@ -202,6 +214,10 @@ pub(super) fn steps<'a>(
         first.map(|_| (ingress_redirect::make_ifb(host), ingress_redirect::attach_filter(host))).unzip();
     let redirect = |(on_refusal, request)| KernelStep::IngressRedirect(on_refusal, Box::new(request));
     let own_priority = wanted.own_priority.as_ref().map(KernelStep::OwnPriority);
+    let receive = match (&then.receiving, now.and_then(|now| now.receiving.clone())) {
+        (Some(programs), earlier) => Some(KernelStep::Receive(programs.clone(), earlier)),
+        (None, earlier) => earlier.map(KernelStep::StopReceiving),
+    };
     let steps = limit
         .into_iter()
         .chain(own_priority)
@@ -212,7 +228,8 @@ pub(super) fn steps<'a>(
         .chain(set)
         .chain(restore)
         .chain(begin.into_iter().flatten().map(redirect))
-        .chain(first.map(KernelStep::Redirect));
+        .chain(first.map(KernelStep::Redirect))
+        .chain(receive);
     Ok(steps.collect())
 }
 

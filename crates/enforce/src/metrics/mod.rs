@@ -22,7 +22,7 @@ use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
-use unisono_fairqueue::{GroupShare, Live, LiveClass};
+use unisono_fairqueue::{GroupShare, Live, LiveClass, ReceivingFigures};
 
 /// A control group with a share, and its counter. `None`: the group does not exist.
 type CountedShare = (GroupShare, Option<u64>);
@@ -72,6 +72,7 @@ impl prometheus_client::collector::Collector for Scrapes {
         let families = &mut Families(&mut encoder);
         self.devices(families)?;
         self.classes(families)?;
+        self.receiving(families)?;
         self.delays(families)?;
         self.frames(families)?;
         self.processors(families)?;
@@ -123,6 +124,23 @@ impl Scrapes {
         let waiting = self.of_classes(|class| Whole(class.backlog.bytes));
         let what = "Bytes of the packets that wait now";
         families.add(Gauge, ("class_waiting", Some(Unit::Bytes), what), waiting)
+    }
+
+    /// Returns one sample for each class that kernel threads receive for.
+    fn of_receiving<V>(&self, of: fn(ReceivingFigures) -> V) -> impl Iterator<Item = Sample<'_, V>> {
+        self.of_classes(|class| class.receiving)
+            .filter_map(move |(labels, figures)| Some((labels, of(figures?))))
+    }
+
+    fn receiving(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let ran = self.of_receiving(|figures| seconds(figures.ran_ns));
+        let what = "Processor time of the kernel threads that receive for the class";
+        families.counters("class_receiving", Some(Unit::Seconds), what, ran)?;
+        let frames = self.of_receiving(|figures| figures.frames);
+        families.counters("class_arrived_frames", None, "Frames that have arrived for the class", frames)?;
+        let accepted = self.of_receiving(|figures| figures.accepted);
+        let what = "Frames that its threads have taken; the others were dropped early, or still wait";
+        families.counters("class_accepted_frames", None, what, accepted)
     }
 
     fn delays(&self, families: &mut Families<'_, '_>) -> fmt::Result {

@@ -3,7 +3,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use unisono_fairqueue::{Backlog, DelayFigures, LinkFraming, Policy, Rate, TrafficDirection};
+use unisono_fairqueue::{
+    Backlog, DelayFigures, LinkFraming, Policy, Rate, ReceivingFigures, TrafficDirection,
+};
 use unisono_linux::programs::python_with;
 
 /// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on invalid
@@ -32,6 +34,11 @@ fn readings() -> Vec<Scrape> {
             mean_ns: 30_000,
             p99_ns: 4_000_000,
             max_ns: 5_000_000_000,
+        }),
+        receiving: (name == "office").then_some(ReceivingFigures {
+            ran_ns: 2_500_000_000,
+            frames: 700,
+            accepted: 650,
         }),
     };
     let live = Live {
@@ -99,6 +106,9 @@ fn another_program_reads_from_the_text_what_was_measured() {
         format!(
             "gauge|seconds|unisono_queue_class_delay_seconds|[{office}, ('figure', 'p99'), ('parent', '')]|0.004"
         ),
+        format!("counter|seconds|unisono_queue_class_receiving_seconds_total|[{office}, ('parent', '')]|2.5"),
+        format!("counter||unisono_queue_class_arrived_frames_total|[{office}, ('parent', '')]|700.0"),
+        format!("counter||unisono_queue_class_accepted_frames_total|[{office}, ('parent', '')]|650.0"),
         format!("gauge|bits_per_second|unisono_queue_link_rate_bits_per_second|[{link}]|100000000.0"),
         format!("counter||unisono_queue_malformed_frames_total|[{link}]|1.0"),
         "counter|seconds|unisono_queue_cpu_seconds_total|[('cgroup', '/a \"b\"'), ('device', 'eth0')]|1.5"

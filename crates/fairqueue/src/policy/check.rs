@@ -32,7 +32,7 @@ pub(super) fn check(
     place: &dyn Fn(Position) -> String,
 ) -> Result<Policy, Mistake> {
     let place_of = |offset| place(Position::at_offset(text, offset));
-    let Written { rate, framing, default, classes, rows, cpu, io, disk } = written;
+    let Written { rate, framing, receiving, default, classes, rows, cpu, io, disk } = written;
     let names = names(&place_of, &classes)?;
     let parents = parents(&classes, &names)?;
     let children = children_of(&classes, &parents);
@@ -130,6 +130,7 @@ pub(super) fn check(
         text: text.to_owned(),
         rate,
         framing,
+        receiving,
         hierarchy,
         default,
         ceilings,

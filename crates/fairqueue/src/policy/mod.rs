@@ -6,6 +6,8 @@
 //! default = "rest"            # the class of packets that no match names; made if it is not declared
 //! overhead = 18               # the link adds these bytes to each frame of the device; 0 if left out
 //! atm = true                  # and carries it in ATM cells
+//! receive = "by-class"        # packets that come in: kernel threads of each class receive them
+//! receive_processors = "0-3"  # on these processors; on all if left out
 //!
 //! [class.video]
 //! weight = 3                  # relative to its siblings; 1 if left out
@@ -79,6 +81,7 @@ use crate::weight::Weight;
 use error::Mistake;
 use index::RuleIndex;
 use read::{ClassForm, RowMatches};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use unisono_time::Duration;
 
@@ -142,6 +145,8 @@ pub struct Policy {
     pub rate: Rate,
     /// The bytes that the rate is charged for a packet.
     pub framing: LinkFraming,
+    /// Receiving by kernel threads of each class. `None`: the kernel receives as it does by itself.
+    pub receiving: Option<ClassReceiving>,
     pub hierarchy: Hierarchy,
     /// The class of packets that no rule matches; a leaf.
     pub default: ClassId,
@@ -163,6 +168,17 @@ pub struct Policy {
     pub disk: Vec<DiskClass>,
     /// The leaves in which sockets may have leaves of their own; each occurs once.
     pub sockets: Vec<SocketClass>,
+}
+
+/// The terms on which kernel threads of each class receive packets, before the network stack spends time on
+/// them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ClassReceiving {
+    /// The processors of the threads; at least one. `None`: all that are online.
+    pub processors: Option<BTreeSet<u32>>,
+    /// Whether senders at the other end of a pair of virtual devices are said to finish their checksums.
+    pub has_complete_checksums: bool,
 }
 
 /// Assigns the packets that match to a class.
@@ -287,6 +303,9 @@ impl Policy {
         if !self.framing.is_plain() {
             let key = if self.framing.atm { "atm" } else { "overhead" };
             return Some(format!("the policy has `{key}`"));
+        }
+        if self.receiving.is_some() {
+            return Some("the policy has `receive`".to_owned());
         }
         self.hierarchy.classes().find_map(|(id, class)| {
             let key = match self.flows(id) {

@@ -59,6 +59,9 @@ pub enum AluOperation {
     And32 = 0x54,
     Left = 0x67,
     Right = 0x77,
+    Multiply = 0x27,
+    /// The remainder of a division by the constant, unsigned.
+    Remainder = 0x97,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,6 +153,11 @@ impl Assembler {
     /// Stores eight zero bytes to memory.
     pub fn clear(&mut self, to: BpfRegister, offset: i16) -> &mut Self {
         self.push(0x7a, to, R0, offset, 0)
+    }
+
+    /// Adds a register to eight bytes of memory, as one operation that other processors cannot interrupt.
+    pub fn add_to_memory(&mut self, to: BpfRegister, offset: i16, from: BpfRegister) -> &mut Self {
+        self.push(0xdb, to, from, offset, 0)
     }
 
     /// Converts the lower two bytes of a register from network byte order to host byte order.
@@ -244,7 +252,8 @@ mod tests {
     fn memory_is_addressed_from_a_register() {
         let mut assembler = Assembler::default();
         assembler.load(LoadSize::Four, R1, BpfRegister(6), 32).load(LoadSize::Eight, R2, STACK, -8);
-        assert_eq!(assembler.finish().expect("it is short"), [0x20_6161, 0xfff8_a279]);
+        assembler.add_to_memory(R1, 24, R2);
+        assert_eq!(assembler.finish().expect("it is short"), [0x20_6161, 0xfff8_a279, 0x18_21db]);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Programs that see frames on arrival, before the rest of the kernel processes them (XDP), and the map that
 //! redirects frames to sockets of processes.
 
-use super::{Attributes, MAP_UPDATE, NotLoaded, element, load};
+use super::{Attributes, MAP_UPDATE, NotLoaded, PROGRAM_TEST_RUN, bpf, element, load, map_information};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 const XDP: u32 = 6;
 const SOCKETS: u32 = 17;
+/// The attach type of a program that a thread of a [`ProcessorMap`](super::ProcessorMap) runs.
+const IN_PROCESSOR_MAP: u32 = 35;
 
 /// An array of sockets of [`crate::xdp`]; the index of a socket is usually the number of its receive queue. A
 /// socket leaves the map when it is closed.
@@ -39,6 +41,29 @@ impl Redirector {
     /// Loads a program, as [`super::ClassifierProgram::load`] does.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
         load(Attributes::new().word(0, XDP), name, instructions).map(Self)
+    }
+
+    /// Loads a program for [`ProcessorMap::start`](super::ProcessorMap::start).
+    pub fn for_processor_map(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
+        load(Attributes::new().word(0, XDP).word(68, IN_PROCESSOR_MAP), name, instructions).map(Self)
+    }
+
+    /// Returns the kernel's number of the program.
+    pub fn id(&self) -> io::Result<u32> {
+        // `struct bpf_prog_info` begins as that of a map does: with a type and a number
+        Ok(map_information::<2>(&self.0)?[1])
+    }
+
+    /// Runs the program once on a frame, and returns its result. Fails if the frame is shorter than an
+    /// Ethernet header.
+    pub fn test(&self, frame: &[u8]) -> io::Result<u32> {
+        let mut attributes = Attributes::new()
+            .word(0, self.0.as_raw_fd() as u32)
+            .word(8, frame.len() as u32)
+            .pointer(16, frame.as_ptr());
+        // SAFETY: the frame is valid for reads of its length; no output buffer is given.
+        unsafe { bpf(PROGRAM_TEST_RUN, &mut attributes)? };
+        Ok(attributes.answer(4))
     }
 }
 

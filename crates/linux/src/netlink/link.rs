@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub(super) const NEW_LINK: u16 = 16;
 pub(super) const DELETE_LINK: u16 = 17;
-const READ_LINKS: u16 = 18;
+pub(super) const READ_LINKS: u16 = 18;
 const ADDRESS: u16 = 1;
 pub(super) const NAME: u16 = 3;
 pub(super) const MTU: u16 = 4;

@@ -27,6 +27,7 @@ pub mod qdisc;
 pub mod token_bucket;
 pub mod traffic;
 pub mod watch;
+pub mod xdp;
 
 pub use message::{KernelAnswer, NetlinkRequest, answers};
 

@@ -94,6 +94,7 @@ impl EngineParts {
                 backlog: backlogs[id.index()],
                 queue: None,
                 delay: delays::figures(merged[id.index()].as_ref().unwrap_or(&self.delays[id.index()])),
+                receiving: None,
             })
             .collect()
     }

@@ -1,16 +1,20 @@
 //! Code that compares the addresses in a frame.
 
-use super::{FROM_MAC_HEADER, LOAD_BYTES, MACS, PACKET, Side, stack_address};
+use super::{FROM_MAC_HEADER, LOAD_BYTES, LOAD_FRAME_BYTES, MACS, PACKET, ProgramInput, Side, stack_address};
 use unisono_fairqueue::MacAddress;
 use unisono_linux::bpf::assembler::{Assembler, JumpWhen, Label, LoadSize, R1, R2, R3, R4, R5, STACK};
 
 /// Emits code that reads both addresses of the frame onto the stack. If they cannot be read, the kernel
 /// writes zeroes, which no rule names.
-pub(super) fn read_macs(code: &mut Assembler) {
+pub(super) fn read_macs(code: &mut Assembler, input: ProgramInput) {
     code.clear(STACK, MACS).clear(STACK, MACS + 8);
     code.copy(R1, PACKET).set(R2, 0);
     stack_address(code, R3, MACS);
-    code.set(R4, 12).set(R5, FROM_MAC_HEADER).call(LOAD_BYTES);
+    code.set(R4, 12);
+    match input {
+        ProgramInput::Packet => code.set(R5, FROM_MAC_HEADER).call(LOAD_BYTES),
+        ProgramInput::Frame => code.call(LOAD_FRAME_BYTES),
+    };
 }
 
 /// Emits code that jumps to `or_else` unless the frame has this address at one side.

@@ -7,22 +7,58 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use unisono_fairqueue::{Facts, MacAddress};
-use unisono_linux::bpf::ClassifierProgram;
+use unisono_linux::bpf::{ClassifierProgram, Redirector};
 use unisono_linux::process::is_root;
 
 fn load(policy: &Policy) -> Result<ClassifierProgram, String> {
     load_keyed(policy, keys::MIN_RULES)
 }
 
-/// Loads the program of a policy, with tables if at least `min` rules can be found by key.
-fn load_keyed(policy: &Policy, min: usize) -> Result<ClassifierProgram, String> {
-    let answer = |class: ClassId| u32::try_from(class.index()).expect("few classes") + 100;
+/// Returns the result of a program for a class.
+fn answer(class: ClassId) -> u32 {
+    u32::try_from(class.index()).expect("few classes") + 100
+}
+
+fn sources(policy: &Policy, min: usize) -> Result<ProgramSources, String> {
     let text = |error: io::Error| error.to_string();
     let keyed = KeyedRules::for_policy(policy, min, answer).map_err(text)?;
     let sources = ProgramSources::for_policy(policy, BTreeMap::new(), answer).map_err(text)?;
-    let sources = ProgramSources { keyed, ..sources };
-    let program = write(policy, &sources, answer).expect("it is short");
+    Ok(ProgramSources { keyed, ..sources })
+}
+
+/// Loads the program of a policy, with tables if at least `min` rules can be found by key.
+fn load_keyed(policy: &Policy, min: usize) -> Result<ClassifierProgram, String> {
+    let program = write(policy, &sources(policy, min)?, answer).expect("it is short");
     ClassifierProgram::load("unisono_test", &program).map_err(|error| error.to_string())
+}
+
+/// Loads the program that classifies frames before the network stack.
+fn load_early(policy: &Policy, min: usize) -> Result<Redirector, String> {
+    let sources = sources(policy, min)?;
+    let program = frames::write_frames(policy, &sources, answer, |code| {
+        code.copy(R0, R1).exit();
+    });
+    Redirector::load("unisono_test", &program.expect("it is short")).map_err(|error| error.to_string())
+}
+
+/// Returns a policy with a class for each matcher. Rules that an earlier rule shadows are left out one by
+/// one, as an operator would do.
+fn policy_of(all: &[Matcher]) -> Policy {
+    let mut rules: Vec<&Matcher> = Vec::new();
+    let text = |rules: &[&Matcher]| {
+        let mut text = String::from("rate = \"1mbit\"\n");
+        for (number, matcher) in rules.iter().enumerate() {
+            let _ = writeln!(text, "[class.c{number}]\nmatch = [{matcher}]");
+        }
+        text
+    };
+    for matcher in all {
+        rules.push(matcher);
+        if Policy::parse(&text(&rules)).is_err() {
+            rules.pop();
+        }
+    }
+    Policy::parse(&text(&rules)).expect("each rule was tried")
 }
 
 /// Returns whether programs can be loaded here. If not, prints the reason.
@@ -198,29 +234,39 @@ proptest! {
         if !can_load() {
             return Ok(());
         }
-        // leaves out, one by one, rules that an earlier rule shadows, as an operator would do
-        let mut rules: Vec<&Matcher> = Vec::new();
-        let text = |rules: &[&Matcher]| {
-            let mut text = String::from("rate = \"1mbit\"\n");
-            for (number, matcher) in rules.iter().enumerate() {
-                let _ = writeln!(text, "[class.c{number}]\nmatch = [{matcher}]");
-            }
-            text
-        };
-        for matcher in &all {
-            rules.push(matcher);
-            if Policy::parse(&text(&rules)).is_err() {
-                rules.pop();
-            }
-        }
-        let policy = Policy::parse(&text(&rules)).expect("each rule was tried");
+        let policy = policy_of(&all);
         for min in [1, usize::MAX] {
             let classifier = load_keyed(&policy, min).map_err(TestCaseError::fail)?;
             for (facts, before) in &packets {
                 let frame = frame(facts, before);
                 let (priority, mark) = (facts.priority.unwrap_or(0), facts.mark.unwrap_or(0));
                 let actual = classifier.test_with(&frame, priority, mark).expect("it is a frame");
-                let wanted = u32::try_from(policy.class_of(facts).index()).expect("few classes") + 100;
+                let wanted = answer(policy.class_of(facts));
+                prop_assert_eq!(actual, wanted, "{:?} {:?} {}\n{}", facts, before, min, policy.text);
+            }
+        }
+    }
+
+    #[test]
+    fn the_program_before_the_network_stack_chooses_the_same_class(
+        all in proptest::collection::vec(matchers(), 1..8),
+        packets in proptest::collection::vec(packets(), 40),
+    ) {
+        if !can_load() {
+            return Ok(());
+        }
+        // a frame has neither priority nor mark
+        let all = all.into_iter().map(|matcher| Matcher { priority: None, mark: None, ..matcher });
+        let all: Vec<Matcher> = all.filter(|matcher| !matcher.is_empty()).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let policy = policy_of(&all);
+        for min in [1, usize::MAX] {
+            let program = load_early(&policy, min).map_err(TestCaseError::fail)?;
+            for (facts, before) in &packets {
+                let actual = program.test(&frame(facts, before)).expect("it is a frame");
+                let wanted = answer(policy.class_of(facts));
                 prop_assert_eq!(actual, wanted, "{:?} {:?} {}\n{}", facts, before, min, policy.text);
             }
         }
@@ -235,8 +281,11 @@ proptest! {
         let mut bytes = bytes;
         bytes[12..14].copy_from_slice(&[[8, 0], [0x86, 0xdd], [8, 6]][usize::try_from(ether).expect("positive")]);
         let class = load(&policy).expect("it is sound").test(&bytes);
-        // the kernel refuses a frame that is too short; the program classifies any other
-        prop_assert!(class.is_err() || (101..=102).contains(&class.expect("it is no error")));
+        let early = load_early(&policy, usize::MAX).expect("it is sound").test(&bytes);
+        for class in [class, early] {
+            // the kernel refuses a frame that is too short; the program classifies any other
+            prop_assert!(class.is_err() || (101..=102).contains(&class.expect("it is no error")));
+        }
     }
 }
 
@@ -277,7 +326,7 @@ fn each_of_thousands_of_mac_addresses_has_its_class_at_both_ends() {
     for number in 0..5000 {
         let _ = writeln!(text, "[class.c{number}]\nmatch = [{{ mac = \"{}\" }}]", mac(number));
     }
-    let mut both = Both::new(&text);
+    let mut both = AllClassifiers::new(&text);
     for number in [0, 1, 255, 256, 4095, 4999] {
         for (from, to) in [(number, 6000), (6000, number), (number, 4999), (4999, number)] {
             let facts =
@@ -352,27 +401,30 @@ fn datagram(version: u8, fragment: Option<(u8, u16, bool)>) -> Vec<u8> {
     frame
 }
 
-/// The kernel's classifier, and the classifier of the interposed backend.
-struct Both {
+/// The kernel's classifier of packets and that of frames, and the classifier of the interposed backend.
+struct AllClassifiers {
     policy: Policy,
     kernel: ClassifierProgram,
+    early: Redirector,
     interposed: interposed::Classifier,
 }
 
-impl Both {
+impl AllClassifiers {
     fn new(text: &str) -> Self {
         let policy = Policy::parse(text).expect("it is sound");
         let kernel = load(&policy).expect("it is loaded");
+        let early = load_early(&policy, keys::MIN_RULES).expect("it is loaded");
         let named = interposed::Named::from_policy(&policy).expect("there are few");
-        Self { policy, kernel, interposed: interposed::Classifier::new(named) }
+        Self { policy, kernel, early, interposed: interposed::Classifier::new(named) }
     }
 
     fn class(&mut self, frame: &[u8]) -> String {
         let own_tag = tagged(&[interposed::TAG_TYPE], frame);
         let own_tag = [&own_tag[..14], &[0, 0], &own_tag[16..]].concat();
         let theirs = self.interposed.class(&self.policy, &own_tag).expect("it is well formed");
-        let actual = self.kernel.test(frame).expect("it is a frame");
-        assert_eq!(actual, u32::try_from(theirs.index()).expect("few classes") + 100, "{frame:02x?}");
+        for actual in [self.kernel.test(frame), self.early.test(frame)] {
+            assert_eq!(actual.expect("it is a frame"), answer(theirs), "{frame:02x?}");
+        }
         self.policy.hierarchy.class(theirs).name.clone()
     }
 }
@@ -386,7 +438,7 @@ fn later_fragments_have_the_class_of_their_first_one() {
         return;
     }
     for version in [4, 6] {
-        let mut both = Both::new(NAMES);
+        let mut both = AllClassifiers::new(NAMES);
         let mut class = |fragment| both.class(&datagram(version, fragment));
         assert_eq!(class(None), "names");
         assert_eq!(class(Some((1, 2, true))), "datagrams", "its first one was not seen");
@@ -402,7 +454,7 @@ fn frames_with_vlan_tags_inside_have_the_class_of_what_they_carry() {
     if !can_load() {
         return;
     }
-    let mut both = Both::new(NAMES);
+    let mut both = AllClassifiers::new(NAMES);
     for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100], &[0x8100, 0x8100, 0x8100]] {
         for version in [4, 6] {
             assert_eq!(both.class(&tagged(tags, &datagram(version, None))), "names", "{tags:04x?}");
@@ -429,7 +481,7 @@ fn without_a_rule_that_asks_for_ports_no_fragments_are_remembered() {
             .fragments
             .is_none()
     );
-    let mut both = Both::new(text);
+    let mut both = AllClassifiers::new(text);
     for fragment in [None, Some((1, 0, true)), Some((1, 2, false))] {
         assert_eq!(both.class(&datagram(4, fragment)), "datagrams");
     }

@@ -32,6 +32,7 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
             backlog: Backlog { packets: own.packets.into(), bytes: own.bytes },
             queue: None,
             delay: delay(own, delays),
+            receiving: None,
         }
     };
     Live {

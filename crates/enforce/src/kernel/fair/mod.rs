@@ -22,7 +22,8 @@ use super::saved::{self, Root, root_qdisc};
 use super::site::{HostDevice, KernelBackend, KernelSite};
 use super::{classifier, ingress_redirect};
 use crate::backend::{
-    Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, refuse_hosts, refuse_sockets,
+    Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, refuse_hosts, refuse_receiving,
+    refuse_sockets,
 };
 use crate::containers;
 use crate::error::Error;
@@ -129,6 +130,7 @@ impl FairQueue {
             return Err(Error::BackendUnsupported { what });
         }
         refuse_hosts(policy)?;
+        refuse_receiving(policy)?;
         refuse_sockets(policy, "the kernel's own classes (--kernel-queue htb)")?;
         self.site.notes.extend(super::htb_classes::ignored_notes(policy));
         for (id, class) in tree.classes() {

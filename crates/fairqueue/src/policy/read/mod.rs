@@ -2,6 +2,7 @@
 
 mod disk;
 mod matchers;
+mod receiving;
 mod row_classes;
 mod sockets;
 
@@ -12,12 +13,13 @@ pub(super) use sockets::WrittenSockets;
 use super::error::{Mistake, meant, wrong};
 use super::matcher::Matcher;
 use super::units;
-use super::{Flows, LinkFraming};
+use super::{ClassReceiving, Flows, LinkFraming};
 use crate::hierarchy::{Limit, Order, Overflow};
 use crate::rate::Rate;
 use crate::weight::Weight;
 use disk::read_disk;
 use matchers::read_matchers;
+use receiving::WrittenReceiving;
 use sockets::read_sockets;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -27,7 +29,19 @@ use unisono_time::Duration;
 const MIN_BYTES: u64 = 1514;
 /// The most levels of classes in a policy.
 pub(super) const MAX_DEPTH: usize = 64;
-const POLICY_KEYS: [&str; 8] = ["rate", "overhead", "atm", "default", "class", "cpu", "io", "disk"];
+const POLICY_KEYS: [&str; 11] = [
+    "rate",
+    "overhead",
+    "atm",
+    "receive",
+    "receive_processors",
+    "receive_checksums",
+    "default",
+    "class",
+    "cpu",
+    "io",
+    "disk",
+];
 pub(super) const KEYS: [&str; 12] = [
     "weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "fair", "ecn", "match", "parent",
     "sockets",
@@ -44,6 +58,7 @@ pub(super) struct Placed<T> {
 pub(super) struct Written {
     pub(super) rate: Rate,
     pub(super) framing: LinkFraming,
+    pub(super) receiving: Option<ClassReceiving>,
     pub(super) default: Option<Placed<String>>,
     pub(super) classes: Vec<WrittenClass>,
     /// The offset of the classes that were read as rows of a table. `None`: there are none.
@@ -139,12 +154,15 @@ fn read_toml(text: &str) -> Result<Written, Mistake> {
     })?;
     let (mut rate, mut default, mut classes, mut disk) = (None, None, Vec::new(), Vec::new());
     let (mut cpu, mut io) = (None, None);
-    let mut framing = LinkFraming::default();
+    let (mut framing, mut receiving) = (LinkFraming::default(), WrittenReceiving::default());
     for (key, at, value) in entries(document.get_ref()) {
         match key {
             "rate" => rate = Some(read_rate("rate", value)?.value),
             "overhead" => framing.overhead = read_overhead(value)?,
             "atm" => framing.atm = read_atm(value)?,
+            "receive" => receiving.read_way(value)?,
+            "receive_processors" => receiving.read_processors(value)?,
+            "receive_checksums" => receiving.read_checksums(value)?,
             "default" => default = Some(text_of("default", "the name of a class", value)?),
             "class" => {
                 for (name, at, value) in entries(table_of("class", value)?) {
@@ -162,7 +180,8 @@ fn read_toml(text: &str) -> Result<Written, Mistake> {
     let Some(rate) = rate else {
         return wrong(0, "the policy does not say what the link carries; write, say, rate = \"100mbit\"");
     };
-    Ok(Written { rate, framing, default, classes, rows: None, cpu, io, disk })
+    let receiving = receiving.checked()?;
+    Ok(Written { rate, framing, receiving, default, classes, rows: None, cpu, io, disk })
 }
 
 fn read_class(
