@@ -75,8 +75,7 @@ fn nice_values(map: u32) -> Vec<i32> {
         SchedulingPolicy::Other { nice, .. } => nice,
         other => panic!("{other:?}"),
     };
-    let threads = ProcessorMap::threads(&[map]);
-    threads.iter().map(|(_, thread)| nice(thread.class().expect("it lives"))).collect()
+    ProcessorMap::threads(&[map]).map(|(_, thread)| nice(thread.class().expect("it lives"))).collect()
 }
 
 fn show() -> Value {
@@ -143,7 +142,7 @@ fn each_class_is_received_by_threads_of_its_own_until_the_policy_is_cleared() ->
     cleared(&["--dev", DEVICE]);
     assert_eq!((attached(), looks()), (None, before));
     // the kernel ends the threads of a program that is gone a moment later
-    while !ProcessorMap::threads(&[&maps[..], &last].concat()).is_empty() {
+    while ProcessorMap::threads(&[&maps[..], &last].concat()).next().is_some() {
         thread::yield_now();
     }
     Ok(())

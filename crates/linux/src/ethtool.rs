@@ -30,6 +30,7 @@ const GET_FLAGS: u32 = 0x25;
 const SET_FLAGS: u32 = 0x26;
 const SET_MERGING: u32 = 0x2c;
 const SEND_VLAN_TAGS: u32 = 1 << 7;
+const RECEIVE_VLAN_TAGS: u32 = 1 << 8;
 
 #[repr(C)]
 struct Value {
@@ -53,6 +54,14 @@ pub fn set(device: Index, offload: Offload, on: On) -> io::Result<()> {
         }
     };
     ask(&socket, device, Value { command, data }).map(|_| ())
+}
+
+/// Returns whether a device in the calling thread's namespace takes VLAN tags out of the frames that it
+/// receives, and notes them beside the frames. Fails with `EOPNOTSUPP` if the device cannot tell, and with
+/// `ENODEV` if it is gone.
+pub fn takes_out_vlan_tags(device: Index) -> io::Result<bool> {
+    let flags = ask(&any_socket()?, device, Value { command: GET_FLAGS, data: 0 })?;
+    Ok(flags & RECEIVE_VLAN_TAGS != 0)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

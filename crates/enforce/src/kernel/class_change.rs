@@ -34,6 +34,11 @@ pub(super) fn change(kernel: &mut Kernel, change: &TermsChange) -> Result<ClassT
     if !matches!(kernel.root(&mut host, true), Ok(Root::Ours)) {
         return Err(kernel.site.removed("the classes"));
     }
+    if let Some(programs) = &held.before.receiving
+        && programs.figures()?.is_none()
+    {
+        return Err(kernel.site.removed("the XDP program that receives by class"));
+    }
     let ChangedPolicy { policy, terms } = change.apply_to(&held.policy)?;
     let requests = requests(kernel, &mut host, &policy, &held)?;
     // first, so that a full file system is noticed before any change

@@ -25,7 +25,9 @@ use std::os::fd::AsFd;
 use unisono_fairqueue::{ClassId, ClassReceiving, Policy, ReceivingFigures, TrafficDirection};
 use unisono_linux::Errno;
 use unisono_linux::bpf::{Array, LoadedProgram, NotLoaded, ProcessorMap, Redirector};
+use unisono_linux::ethtool;
 use unisono_linux::netlink::{Refused, xdp};
+use unisono_linux::pinned::PinnedThread;
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::SchedulingPolicy;
 use unisono_linux::topology::Topology;
@@ -38,7 +40,9 @@ const MAX_QUEUED: u32 = 256;
 /// The most classes with threads. A program may use 64 maps; the classifier has up to three of its own, and
 /// the counters are one.
 const MAX_CLASSES: usize = 60;
-/// The most threads of a policy. Chosen, not measured: a thread without frames costs some 20 KiB.
+/// The most threads of a policy. Chosen, not measured: a thread without frames costs some 20 KiB, and some
+/// 100 bytes for each processor that the host may have (`struct xdp_bulk_queue`), so 1024 threads cost some
+/// 120 MiB on a host with 1,000 processors.
 const MAX_THREADS: usize = 1024;
 /// The ratio of processor time between two neighboring nice values (sched(7)).
 const NICE_STEP: f64 = 1.25;
@@ -68,8 +72,26 @@ impl ReceivingPrograms {
         self.program == program || self.replaces == Some(program)
     }
 
-    fn maps(&self) -> Vec<u32> {
-        self.classes.iter().map(|(_, map)| *map).collect()
+    /// Calls `act` with the map of each thread and the thread. Only one thread is pinned at a time, because a
+    /// process may have fewer descriptors than there are threads. Fails if a class has no thread.
+    fn for_each_thread(
+        &self,
+        mut act: impl FnMut(u32, &PinnedThread) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let maps: Vec<u32> = self.classes.iter().map(|(_, map)| *map).collect();
+        let mut missing: BTreeSet<u32> = maps.iter().copied().collect();
+        for (map, thread) in ProcessorMap::threads(&maps) {
+            missing.remove(&map);
+            act(map, &thread)?;
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Lacks {
+            what: "the threads of the kernel are not visible here".to_owned(),
+            remedy: "receive = \"by-class\" needs their nice values and times; run the command outside of the container"
+                .to_owned(),
+        })
     }
 
     /// Sets the nice values of the threads by the guaranteed rates of the classes.
@@ -79,21 +101,11 @@ impl ReceivingPrograms {
         let greatest = self.classes.iter().map(|(name, _)| guarantee(name)).fold(0.0, f64::max);
         let values: HashMap<u32, i32> =
             self.classes.iter().map(|(name, map)| (*map, nice(greatest / guarantee(name)))).collect();
-        let threads = ProcessorMap::threads(&self.maps());
-        if self.classes.iter().any(|(_, map)| threads.iter().all(|(of, _)| of != map)) {
-            return Err(Error::Lacks {
-                what: "the threads of the kernel are not visible here".to_owned(),
-                remedy:
-                    "receive = \"by-class\" sets their nice values; apply the policy outside of the container"
-                        .to_owned(),
-            });
-        }
-        for (map, thread) in &threads {
-            let scheduling = SchedulingPolicy::Other { nice: values[map], slice: None };
+        self.for_each_thread(|map, thread| {
+            let scheduling = SchedulingPolicy::Other { nice: values[&map], slice: None };
             let what = "set the nice value of a thread that receives";
-            thread.set_class(scheduling).map_err(|source| Error::System { what, source })?;
-        }
-        Ok(())
+            thread.set_class(scheduling).map_err(|source| Error::System { what, source })
+        })
     }
 
     /// Reads the counters of each class. Returns `None` if the program is no longer attached.
@@ -107,9 +119,10 @@ impl ReceivingPrograms {
         let mut values = vec![0_u8; bytes];
         counters.read(0, &mut values).map_err(failed)?;
         let mut ran: HashMap<u32, u64> = HashMap::new();
-        for (map, thread) in ProcessorMap::threads(&self.maps()) {
+        self.for_each_thread(|map, thread| {
             *ran.entry(map).or_default() += thread.read(schedstat::read).map_err(failed)?.ran_ns;
-        }
+            Ok(())
+        })?;
         let all = self.classes.iter().zip(values.chunks_exact(COUNTER_BYTES as usize));
         let figures = all.map(|((name, map), values)| {
             let [frames, accepted] = [0_usize, 8].map(|at| {
@@ -144,6 +157,15 @@ impl Kernel {
         if self.site.side.direction == TrafficDirection::In {
             let held = self.record(&journal)?.and_then(|held| held.before.receiving);
             check(host, policy, terms, held.as_ref())?;
+            let device = &host.link;
+            // a device that cannot tell takes out none
+            if device.kind.is_none() && ethtool::takes_out_vlan_tags(device.index).unwrap_or(false) {
+                let name = &device.name;
+                self.site.note(format!(
+                    "{name} takes VLAN tags out of frames, and a tag is lost on the way to a thread: if frames of VLANs \
+                     reach {name}, they arrive as if they had none; to have them told apart: ethtool -K {name} rxvlan off"
+                ));
+            }
             return plan(policy, &processors(terms.processors.as_ref())?, sources, number).map(Some);
         }
         // with a policy for both directions, that of incoming packets comes first
@@ -240,17 +262,15 @@ pub(super) fn attach(
     known: Option<&ReceivingPrograms>,
 ) -> Result<(), Error> {
     let device = host.link.index;
-    let open = |id| {
-        let what = "open the XDP program";
-        let opened = LoadedProgram::by_id(id).map_err(|source| Error::System { what, source })?;
-        opened.ok_or_else(|| Error::System { what, source: io::ErrorKind::NotFound.into() })
+    let Some(program) = open(programs.program)? else {
+        // that of the previous policy, after a failed change: somebody had detached it before
+        return known.map_or(Ok(()), |known| detach(host, known).map(drop));
     };
-    let program = open(programs.program)?;
     match xdp::program_of(&mut host.socket, device)? {
         None => host.socket.run(&[xdp::attach(device, program.as_fd())]).map_err(not_attached),
         Some(attached) if attached == programs.program => Ok(()),
         Some(attached) if known.is_some_and(|known| known.has(attached)) => {
-            let earlier = open(attached)?;
+            let Some(earlier) = open(attached)? else { return Err(foreign(host, attached)) };
             Ok(host.socket.run(&[xdp::replace(device, program.as_fd(), earlier.as_fd())])?)
         }
         Some(attached) => Err(foreign(host, attached)),
@@ -266,13 +286,14 @@ pub(super) fn detach(host: &mut HostDevice, programs: &ReceivingPrograms) -> Res
         let name = &host.link.name;
         return Ok(Some(format!("somebody else has replaced the XDP program of {name} since; it stays")));
     }
-    let opened = LoadedProgram::by_id(attached);
-    let Some(program) = opened.map_err(|source| Error::System { what: "open the XDP program", source })?
-    else {
-        return Ok(None);
-    };
+    let Some(program) = open(attached)? else { return Ok(None) };
     host.socket.run(&[xdp::detach(device, program.as_fd())])?;
     Ok(None)
+}
+
+/// Opens the program of this number; `None` if it is gone.
+fn open(program: u32) -> Result<Option<LoadedProgram>, Error> {
+    LoadedProgram::by_id(program).map_err(|source| Error::System { what: "open the XDP program", source })
 }
 
 /// Returns the error for a device that has the program `attached` of somebody else.

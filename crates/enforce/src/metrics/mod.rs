@@ -127,20 +127,21 @@ impl Scrapes {
     }
 
     /// Returns one sample for each class that kernel threads receive for.
-    fn of_receiving<V>(&self, of: fn(ReceivingFigures) -> V) -> impl Iterator<Item = Sample<'_, V>> {
-        self.of_classes(|class| class.receiving)
-            .filter_map(move |(labels, figures)| Some((labels, of(figures?))))
+    fn of_receiving(&self, of: fn(ReceivingFigures) -> SampleValue) -> Vec<Sample<'_>> {
+        let all = self.answered().flat_map(|(live, _)| live.classes.iter().map(move |class| (live, class)));
+        all.filter_map(|(live, class)| Some((labels_of(live, class), of(class.receiving?)))).collect()
     }
 
     fn receiving(&self, families: &mut Families<'_, '_>) -> fmt::Result {
         let ran = self.of_receiving(|figures| seconds(figures.ran_ns));
         let what = "Processor time of the kernel threads that receive for the class";
-        families.counters("class_receiving", Some(Unit::Seconds), what, ran)?;
-        let frames = self.of_receiving(|figures| figures.frames);
-        families.counters("class_arrived_frames", None, "Frames that have arrived for the class", frames)?;
-        let accepted = self.of_receiving(|figures| figures.accepted);
+        families.add(Counter, ("class_receiving", Some(Unit::Seconds), what), ran)?;
+        let frames = self.of_receiving(|figures| Whole(figures.frames));
+        let what = "Frames that have arrived for the class";
+        families.add(Counter, ("class_arrived_frames", None, what), frames)?;
+        let accepted = self.of_receiving(|figures| Whole(figures.accepted));
         let what = "Frames that its threads have taken; the others were dropped early, or still wait";
-        families.counters("class_accepted_frames", None, what, accepted)
+        families.add(Counter, ("class_accepted_frames", None, what), accepted)
     }
 
     fn delays(&self, families: &mut Families<'_, '_>) -> fmt::Result {

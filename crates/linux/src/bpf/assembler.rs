@@ -60,8 +60,6 @@ pub enum AluOperation {
     Left = 0x67,
     Right = 0x77,
     Multiply = 0x27,
-    /// The remainder of a division by the constant, unsigned.
-    Remainder = 0x97,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

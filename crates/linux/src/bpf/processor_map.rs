@@ -15,7 +15,7 @@ use crate::pinned::PinnedThread;
 use crate::process_list;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const PROCESSOR_MAP: u32 = 16;
 /// The size of `struct bpf_cpumap_val`: the length of the queue, and the descriptor of a program.
@@ -60,14 +60,14 @@ impl ProcessorMap {
     }
 
     /// Returns all threads of the maps with these [`id`](Self::id)s, each with the id of its map. Finds none
-    /// if this process does not see the threads of the kernel.
-    pub fn threads(maps: &[u32]) -> Vec<(u32, PinnedThread)> {
-        let found = process_list::numbers().into_iter().filter_map(|number| {
+    /// if this process does not see the threads of the kernel. Each thread is pinned when the iterator
+    /// reaches it, and holds a descriptor until it is dropped.
+    pub fn threads(maps: &[u32]) -> impl Iterator<Item = (u32, PinnedThread)> {
+        process_list::numbers().into_iter().filter_map(move |number| {
             let (_, map) = place_of(number).filter(|(_, map)| maps.contains(map))?;
             // a thread that has ended meanwhile is none
             Some((map, PinnedThread::now(Tid(number)).ok()?))
-        });
-        found.collect()
+        })
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
         let thread = map.thread(0).expect("it was started");
         let id = map.id().expect("the map is there");
         let of_map: Vec<_> =
-            ProcessorMap::threads(&[id]).iter().map(|(map, thread)| (*map, thread.number())).collect();
+            ProcessorMap::threads(&[id]).map(|(map, thread)| (map, thread.number())).collect();
         assert_eq!(of_map, [(id, thread.number())]);
         assert_eq!(thread.allowed().expect("it lives").to_string(), "0");
         drop(map);

@@ -34,7 +34,7 @@ const REDIRECT: i32 = 51;
 /// neighboring addresses and ports (Knuth, The Art of Computer Programming 3, section 6.4).
 const SPREAD: i32 = 0x61c8_8647;
 /// The processor of the flow; IP's version is no longer needed then.
-const PROCESSOR: BpfRegister = FAMILY;
+pub(super) const PROCESSOR: BpfRegister = FAMILY;
 /// The number of the frame's class; the protocol is no longer needed then.
 const CLASS: BpfRegister = CARRIES;
 
@@ -103,7 +103,7 @@ fn count(code: &mut Assembler, counters: &Array, offset: u32) {
 }
 
 /// Emits code that chooses the processor by the flow of an IP packet.
-fn choose_processor(code: &mut Assembler, processors: &BTreeSet<u32>) {
+pub(super) fn choose_processor(code: &mut Assembler, processors: &BTreeSet<u32>) {
     let (version_6, summed, chosen) = (code.label(), code.label(), code.label());
     code.copy(R1, PORTS).jump_if(JumpWhen::Equal, FAMILY, 6, version_6);
     for address in [HEADER + 12, HEADER + 16] {
@@ -113,13 +113,13 @@ fn choose_processor(code: &mut Assembler, processors: &BTreeSet<u32>) {
     for half in (HEADER + 8..HEADER + 40).step_by(8) {
         code.load(LoadSize::Eight, R2, STACK, half).add(R1, R2);
     }
-    // the upper half of the sum is added to the lower one, and the upper half of the product's lower 32 bits
-    // is the hash
+    // the upper half of the sum is added to the lower one, and the lower half of the product is the hash: a
+    // fraction of 2^32, which is scaled to the processors. A remainder would take its lower bits, which are
+    // the same for addresses that differ in their last byte alone (the uppermost bits of a word).
     code.here(summed).copy(R2, R1).number(AluOperation::Right, R2, 32).add(R1, R2);
     code.number(AluOperation::Multiply, R1, SPREAD).number(AluOperation::And32, R1, -1);
-    code.number(AluOperation::Right, R1, 16);
     let count = i32::try_from(processors.len()).expect("small because a host has few processors");
-    code.number(AluOperation::Remainder, R1, count);
+    code.number(AluOperation::Multiply, R1, count).number(AluOperation::Right, R1, 32);
     for (first, length) in runs(processors) {
         let next = code.label();
         code.jump_if(JumpWhen::Above, R1, length - 1, next);

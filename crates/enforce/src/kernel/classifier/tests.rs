@@ -4,6 +4,7 @@ use super::*;
 use crate::interposed;
 use proptest::option::weighted as maybe;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use unisono_fairqueue::{Facts, MacAddress};
@@ -484,5 +485,31 @@ fn without_a_rule_that_asks_for_ports_no_fragments_are_remembered() {
     let mut both = AllClassifiers::new(text);
     for fragment in [None, Some((1, 0, true)), Some((1, 2, false))] {
         assert_eq!(both.class(&datagram(4, fragment)), "datagrams");
+    }
+}
+
+#[test]
+fn flows_that_differ_in_one_address_or_port_are_spread_over_all_processors() {
+    if !can_load() {
+        return;
+    }
+    let policy = Policy::parse("rate = \"1mbit\"\n[class.a]\n").expect("it is sound");
+    let processors = BTreeSet::from([0, 1, 4, 7]);
+    let sources = sources(&policy, usize::MAX).expect("it needs no maps");
+    let program = frames::write_frames(&policy, &sources, answer, |code| {
+        frames::choose_processor(code, &processors);
+        code.copy(R0, frames::PROCESSOR).exit();
+    });
+    let program = Redirector::load("unisono_test", &program.expect("it is short")).expect("it is loaded");
+    // the last bytes of both addresses and of both ports
+    for (version, places) in [(4, [29, 33, 35, 37]), (6, [37, 53, 55, 57])] {
+        for place in places {
+            let chosen = |byte: u8| {
+                let mut frame = datagram(version, None);
+                frame[place] = byte;
+                program.test(&frame).expect("it is a frame")
+            };
+            assert_eq!((0..64).map(chosen).collect::<BTreeSet<u32>>(), processors, "{version} {place}");
+        }
     }
 }

@@ -11,7 +11,7 @@ const MAX_PROCESSORS: u32 = 8192;
 
 /// How the kernel receives packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ReceivingWay {
+enum WrittenWay {
     ByDevice,
     ByClass,
 }
@@ -19,15 +19,15 @@ enum ReceivingWay {
 /// The keys as they were written.
 #[derive(Default)]
 pub(super) struct WrittenReceiving {
-    way: Option<Placed<ReceivingWay>>,
+    way: Option<Placed<WrittenWay>>,
     processors: Option<Placed<BTreeSet<u32>>>,
     checksums: Option<Placed<()>>,
 }
 
 impl WrittenReceiving {
     pub(super) fn read_way(&mut self, value: &WrittenValue<'_>) -> Result<(), Mistake> {
-        const WORDS: [(&str, ReceivingWay); 2] =
-            [("by-device", ReceivingWay::ByDevice), ("by-class", ReceivingWay::ByClass)];
+        const WORDS: [(&str, WrittenWay); 2] =
+            [("by-device", WrittenWay::ByDevice), ("by-class", WrittenWay::ByClass)];
         self.way = Some(word_of("receive", &WORDS, value)?);
         Ok(())
     }
@@ -53,7 +53,7 @@ impl WrittenReceiving {
     /// Returns the terms of receiving by class, or `None` if the kernel receives as it does by itself.
     pub(super) fn checked(self) -> Result<Option<ClassReceiving>, Mistake> {
         let Self { way, processors, checksums } = self;
-        if way.is_some_and(|way| way.value == ReceivingWay::ByClass) {
+        if way.is_some_and(|way| way.value == WrittenWay::ByClass) {
             return Ok(Some(ClassReceiving {
                 processors: processors.map(|processors| processors.value),
                 has_complete_checksums: checksums.is_some(),
