@@ -324,7 +324,8 @@ impl DatagramEnd {
                 break;
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.sleep(left).is_err() {
+            // acknowledgements that have just come may have made room for the rest
+            if left.is_zero() || (self.may_sleep() && self.sleep(left).is_err()) {
                 break;
             }
         }

@@ -99,10 +99,13 @@ impl EngineState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::message::{Memory, WindowPort, port::Grant};
+    use crate::model::Lock;
+    use crate::path::message::port::{Grant, LockRequest};
+    use crate::path::message::{Memory, WindowPort};
     use crate::wire::packet::WirePacket;
     use crate::wire::{Transport, loopback::Loopback};
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
 
     const WINDOW: u32 = 1;
     const ASKS: Header =
@@ -174,5 +177,25 @@ mod tests {
         assert!(member.core().awaits_unlock(Some(Rank(1))));
         answers(&mut bare, &member, &[Header { tag: 8, ..Header::new(PacketKind::Complete, WINDOW) }]);
         assert!(!member.core().awaits_unlock(None));
+    }
+
+    /// The answer to operations that travelled with a lock request comes before the grant. A rank that has
+    /// read the answer holds the lock, so its next shared request goes before an exclusive one that waits:
+    /// that one's rank may wait for a rank that waits for the lock that is held.
+    #[test]
+    fn a_lock_whose_grant_has_not_been_read_counts_as_held_by_the_next_request() {
+        let (mut bare, member) = pair();
+        {
+            let mut core = member.core();
+            let port = core.port(WINDOW);
+            port.set_grant(Rank(0), Grant::Requested);
+            port.holders.push(Rank(0));
+            port.lock_queue.push_back(LockRequest::alone(Rank(0), Lock::Exclusive));
+        }
+        let granted = Header::new(PacketKind::LockGranted, WINDOW);
+        bare.send(Rank(1), &granted.encode(0), &[]).expect("loopback takes it");
+        let (answer, answered) = mpsc::channel();
+        std::thread::spawn(move || answer.send(member.lock_now(WINDOW, Rank(1), Lock::Shared)));
+        answered.recv_timeout(Duration::from_secs(60)).expect("it waits behind nobody").expect("no fault");
     }
 }
