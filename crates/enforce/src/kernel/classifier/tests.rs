@@ -29,7 +29,9 @@ fn sources(policy: &Policy, min: usize) -> Result<ProgramSources, String> {
 
 /// Loads the program of a policy, with tables if at least `min` rules can be found by key.
 fn load_keyed(policy: &Policy, min: usize) -> Result<ClassifierProgram, String> {
-    let program = write(policy, &sources(policy, min)?, answer).expect("it is short");
+    // the tables stay open until the program is loaded
+    let sources = sources(policy, min)?;
+    let program = write(policy, &sources, answer).expect("it is short");
     ClassifierProgram::load("unisono_test", &program).map_err(|error| error.to_string())
 }
 
