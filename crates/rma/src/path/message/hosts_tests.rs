@@ -17,13 +17,13 @@ use std::thread;
 use unisono_linux::clock::{Duration, Instant};
 
 /// The sender and the receiver of each packet.
-type Sent = Vec<(Rank, Rank)>;
+type SentPackets = Vec<(Rank, Rank)>;
 
 /// A transport that records the packets of barriers and of reduce-scatters.
 #[derive(Debug)]
 struct LoggedLoopback {
     inner: Faulty<Loopback>,
-    log: Arc<Mutex<Sent>>,
+    log: Arc<Mutex<SentPackets>>,
 }
 
 impl Transport for LoggedLoopback {
@@ -79,8 +79,8 @@ fn run<T: Send>(
     hosts: &[usize],
     plan: FaultPlan,
     part: impl Fn(&MessageEngine, usize) -> T + Sync,
-) -> (Vec<T>, Sent) {
-    let log = Arc::new(Mutex::new(Sent::new()));
+) -> (Vec<T>, SentPackets) {
+    let log = Arc::new(Mutex::new(SentPackets::new()));
     let ends = Loopback::job(hosts.len()).into_iter();
     let members: Vec<Arc<MessageEngine>> = ends
         .map(|end| LoggedLoopback { inner: Faulty::new(end, plan), log: Arc::clone(&log) })
@@ -143,7 +143,7 @@ fn entry(seed: u64, from: usize, to: usize) -> u32 {
 }
 
 /// Returns each member's sum in a reduce-scatter of the entries, and the packets.
-fn reduce(hosts: &[usize], plan: FaultPlan, seed: u64) -> (Vec<u32>, Sent) {
+fn reduce(hosts: &[usize], plan: FaultPlan, seed: u64) -> (Vec<u32>, SentPackets) {
     run(hosts, plan, |member, rank| {
         let window = member.core().new_window();
         let port = WindowPort::new(Memory::Attached(Vec::new()), hosts.len());
