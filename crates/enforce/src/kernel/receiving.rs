@@ -143,8 +143,8 @@ pub(super) struct PlannedReceiving {
 }
 
 impl Kernel {
-    /// Loads the program of a policy and starts its threads, if the policy asks for them. `number` returns the
-    /// number of a class in the sources.
+    /// Loads the program of a policy and starts its threads, if the policy asks for them. `number` returns
+    /// the number of a class in the sources.
     pub(super) fn plan_receiving(
         &mut self,
         host: &mut HostDevice,

@@ -28,7 +28,7 @@ use unisono_linux::bpf::{Array, ProcessorMap};
 pub(in crate::kernel) const COUNTER_BYTES: u32 = 16;
 const ACCEPTED_AT: u32 = 8;
 const XDP_PASS: i32 = 2;
-/// `bpf_redirect_map`.
+/// The helper `bpf_redirect_map` in the kernel's list (include/uapi/linux/bpf.h).
 const REDIRECT: i32 = 51;
 /// An odd number near 2^32 / the square of the golden ratio: products with it differ in their upper bits for
 /// neighboring addresses and ports (Knuth, The Art of Computer Programming 3, section 6.4).
