@@ -528,14 +528,20 @@ mod tests {
     use crate::quality::Offer;
     use unisono_fairqueue::ClassSpec;
 
-    #[test]
-    fn numbers_that_come_again_are_never_those_in_use_or_of_the_caller() {
+    /// Creates a channel with one class, a topic and its supplier.
+    pub(super) fn channel_of_one_supplier() -> (EventChannel<Vec<u8>>, TopicId, SupplierId) {
         let classes = Hierarchy::new(ClassSpec::new("all")).and_then(|all| all.with_default("all"));
         let mut channel: EventChannel<Vec<u8>> =
             EventChannel::new(classes.expect("one class"), ChannelLimits::default());
         let topic = channel.declare(TopicSpec::new("t").expect("a name")).expect("room");
         let supplier = channel.supplier(Instant::ZERO, None).expect("room");
         channel.offer(supplier, Offer::new(topic)).expect("no type");
+        (channel, topic, supplier)
+    }
+
+    #[test]
+    fn numbers_that_come_again_are_never_those_in_use_or_of_the_caller() {
+        let (mut channel, topic, supplier) = channel_of_one_supplier();
         channel.numbers = FIRST_FOREIGN - 3;
         let mut given = vec![topic.0, supplier.0];
         for at in 0..4 {

@@ -52,22 +52,15 @@ impl<P: EventPayload + Clone + Default> EventChannel<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{ChannelLimits, ConsumerSpec};
+    use crate::channel::ConsumerSpec;
+    use crate::channel::tests::channel_of_one_supplier;
     use crate::event::Publication;
     use crate::index::Interest;
-    use crate::quality::Offer;
-    use crate::topic::TopicSpec;
-    use unisono_fairqueue::{ClassSpec, Hierarchy};
     use unisono_time::Instant;
 
     #[test]
     fn an_event_gets_the_memory_of_a_delivered_one_to_which_nobody_refers() {
-        let classes = Hierarchy::new(ClassSpec::new("all")).and_then(|all| all.with_default("all"));
-        let mut channel: EventChannel<Vec<u8>> =
-            EventChannel::new(classes.expect("one class"), ChannelLimits::default());
-        let topic = channel.declare(TopicSpec::new("t").expect("a name")).expect("room");
-        let supplier = channel.supplier(Instant::ZERO, None).expect("room");
-        channel.offer(supplier, Offer::new(topic)).expect("no type");
+        let (mut channel, topic, supplier) = channel_of_one_supplier();
         let consumer = channel.connect(Instant::ZERO, ConsumerSpec::new("c")).expect("admitted");
         let interest = Interest::in_topics("t".parse().expect("a pattern"));
         channel.subscribe(Instant::ZERO, consumer, interest).expect("it fits");
